@@ -1,0 +1,67 @@
+"""The kernel, its place in the grid, and ops that concern the block as a whole."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ext, ir
+from mosaic_gpu.dialect.diagnostics import require
+from mosaic_gpu.dialect.mgpu import Mgpu
+from mosaic_gpu.dialect.types import GMEM, RefType, ref_space
+
+
+class KernelOp(Mgpu.Operation, name="kernel", traits=[ir.NoTerminatorTrait, ir.IsIsolatedFromAboveTrait]):
+    """A kernel: what one block of threads does, for each point of a grid.
+
+    The region has one block, whose arguments are references to whole arrays in global memory: the
+    inputs, then the outputs.  `grid` holds the extents of the launched (parallel) dimensions, slowest
+    first; sequential grid dimensions are loops in the body.  `num_warps` is 0 until it is chosen.
+    `num_inputs` says how many of the arguments are inputs.  `aliases` has one number an argument: the
+    index of the first argument that names the same memory (its own, where it is alone).
+    """
+
+    sym_name: ir.StringAttr
+    grid: ir.ArrayAttr
+    num_warps: ir.IntegerAttr
+    num_inputs: ir.IntegerAttr
+    aliases: ir.ArrayAttr
+    body: ext.Region
+
+    def verify_invariants(self) -> bool:
+        extents = [ir.IntegerAttr(e).value for e in self.grid]
+        return require(self, all(e >= 0 for e in extents), f"grid extents must be >= 0, got {extents}")
+
+    def verify_region_invariants(self) -> bool:
+        if not require(self, len(self.body.blocks) == 1, "needs exactly one block"):
+            return False
+        args = list(self.body.blocks[0].arguments)
+        in_gmem = all(isinstance(a.type, RefType) and ref_space(a.type) == GMEM for a in args)
+        return require(self, in_gmem, "arguments must be references to global memory") and require(
+            self, len(self.aliases) == len(args), "aliases must have one entry an argument"
+        )
+
+
+class ProgramIdOp(Mgpu.Operation, name="program_id", traits=[ext.Pure]):
+    """The block's coordinate (i32) along launched grid dimension `axis`."""
+
+    axis: ir.IntegerAttr
+    result: ext.Result[ir.IntegerType[32]] = ext.infer_result()
+
+    def verify_invariants(self) -> bool:
+        return require(self, ir.IntegerAttr(self.axis).value >= 0, "axis must be >= 0")
+
+
+class BarrierOp(Mgpu.Operation, name="barrier"):
+    """All threads of the block arrive before any goes on; orders their memory accesses."""
+
+
+class DebugPrintOp(Mgpu.Operation, name="debug_print"):
+    """Prints once a block: `format` with `{}` in place of each of `values` (scalars or tiles)."""
+
+    values: Sequence[ext.Operand[Any]]
+    format: ir.StringAttr
+
+
+class YieldOp(Mgpu.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+    """Ends the body of `mgpu.reduce` and `mgpu.scan`, giving the combined scalars."""
+
+    values: Sequence[ext.Operand[Any]]

@@ -1,0 +1,26 @@
+"""The table of lowering rules: one function for each jaxpr primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+
+
+def lowers(*primitives: str) -> Callable[[Rule], Rule]:
+    """Registers `rule(ctx, *values, **params)` for the primitives of these names.
+
+    The rule gets a `RuleContext`, one MLIR value an operand (references included) and the equation's
+    parameters; it gives one value, or a list of them where the primitive has several results or none.
+    """
+
+    def register(rule: Rule) -> Rule:
+        for name in primitives:
+            if name in RULES:
+                raise ValueError(f"two rules for primitive {name}")
+            RULES[name] = rule
+        return rule
+
+    return register
