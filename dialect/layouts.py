@@ -1,6 +1,7 @@
 """Register layouts as linear maps over bits (placeholder until the real file lands)."""
 
 from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,14 +24,10 @@ class Layout:
         def read(s: str) -> tuple[Coordinate, ...]:
             return tuple(tuple(map(int, c.split(","))) for c in s.split(";") if c)
 
-        return Layout(
-            tuple(map(int, base.split("x"))), read(images["r"]), read(images["l"]), read(images["w"])
-        )
+        return Layout(tuple(map(int, base.split("x"))), read(images["r"]), read(images["l"]), read(images["w"]))
 
     def __str__(self) -> str:
         def show(images: tuple[Coordinate, ...]) -> str:
             return ";".join(",".join(map(str, c)) for c in images)
 
-        return (
-            f"{'x'.join(map(str, self.base))} r:{show(self.register)} l:{show(self.lane)} w:{show(self.warp)}"
-        )
+        return f"{'x'.join(map(str, self.base))} r:{show(self.register)} l:{show(self.lane)} w:{show(self.warp)}"

@@ -55,12 +55,8 @@ class SubviewOp(Mgpu.Operation, name="subview", traits=[ext.Pure]):
             require(self, all(sizes[d] == 1 for d in dropped), "a dropped dimension must have size 1")
             and require(self, shape_of(self.result.type) == kept, f"result shape must be {list(kept)}")
             and require(self, all(_is_int(o.type) for o in self.offsets), "offsets must be integers")
-            and require(
-                self, element_of(self.result.type) == element_of(self.source.type), "element types differ"
-            )
-            and require(
-                self, ref_space(self.result.type) == ref_space(self.source.type), "memory spaces differ"
-            )
+            and require(self, element_of(self.result.type) == element_of(self.source.type), "element types differ")
+            and require(self, ref_space(self.result.type) == ref_space(self.source.type), "memory spaces differ")
         )
 
 
@@ -82,9 +78,7 @@ def _check_mask(op: Any, value: ir.Type, mask: ir.Value | None) -> bool:
     )
 
 
-def _check_indices(
-    op: Any, ref: RefType, value: ir.Type, indices: Sequence[ir.Value], mask: ir.Value | None
-) -> bool:
+def _check_indices(op: Any, ref: RefType, value: ir.Type, indices: Sequence[ir.Value], mask: ir.Value | None) -> bool:
     """What gather and scatter share: one integer index a dimension, scalar or of the value's shape."""
     rank = len(shape_of(ref))
     fitting = all(_is_int(i.type) and shape_of(i.type) in ((), shape_of(value)) for i in indices)

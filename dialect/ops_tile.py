@@ -11,9 +11,7 @@ from mosaic_gpu.dialect.types import element_of, shape_of, storage_bits
 
 
 def _same_element(op: Any, a: ir.Type, b: ir.Type) -> bool:
-    return require(
-        op, element_of(a) == element_of(b), f"element types {element_of(a)} and {element_of(b)} differ"
-    )
+    return require(op, element_of(a) == element_of(b), f"element types {element_of(a)} and {element_of(b)} differ")
 
 
 def _require_shape(op: Any, shape: Sequence[int]) -> bool:
@@ -164,15 +162,11 @@ class ReduceOp(Mgpu.Operation, name="reduce", traits=[ext.Pure]):
     def verify_invariants(self) -> bool:
         inputs, outputs = list(self.inputs), list(self.outputs)
         counts = {len(inputs), len(outputs), len(self.identities)}
-        if not require(
-            self, len(counts) == 1 and bool(inputs), "needs as many identities and results as inputs"
-        ):
+        if not require(self, len(counts) == 1 and bool(inputs), "needs as many identities and results as inputs"):
             return False
         shape, axes = shape_of(inputs[0].type), set(ints(self.axes))
         kept = tuple(n for d, n in enumerate(shape) if d not in axes)
-        return require(
-            self, all(shape_of(v.type) == shape for v in inputs), "inputs differ in shape"
-        ) and require(
+        return require(self, all(shape_of(v.type) == shape for v in inputs), "inputs differ in shape") and require(
             self, all(shape_of(v.type) == kept for v in outputs), f"result shape must be {list(kept)}"
         )
 
@@ -196,9 +190,7 @@ class ScanOp(Mgpu.Operation, name="scan", traits=[ext.Pure]):
     def verify_invariants(self) -> bool:
         inputs, outputs = list(self.inputs), list(self.outputs)
         counts = {len(inputs), len(outputs), len(self.identities)}
-        if not require(
-            self, len(counts) == 1 and bool(inputs), "needs as many identities and results as inputs"
-        ):
+        if not require(self, len(counts) == 1 and bool(inputs), "needs as many identities and results as inputs"):
             return False
         shape = shape_of(inputs[0].type)
         same = all(shape_of(v.type) == shape for v in (*inputs, *outputs))
@@ -239,9 +231,7 @@ class BitcastOp(Mgpu.Operation, name="bitcast", traits=[ext.Pure]):
         if bits[0] > bits[1]:
             return _require_shape(self, (*shape, bits[0] // bits[1]))
         if bits[0] < bits[1]:
-            return require(
-                self, bool(shape) and shape[-1] == bits[1] // bits[0], "last dimension does not fit"
-            )
+            return require(self, bool(shape) and shape[-1] == bits[1] // bits[0], "last dimension does not fit")
         return _require_shape(self, shape)
 
 

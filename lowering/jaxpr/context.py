@@ -51,9 +51,7 @@ class RuleContext:
     avals_out: tuple[Any, ...]
     source: SourceLine | None
 
-    def lower_jaxpr(
-        self, jaxpr: Any, args: Sequence[ir.Value], consts: Sequence[ir.Value] = ()
-    ) -> list[ir.Value]:
+    def lower_jaxpr(self, jaxpr: Any, args: Sequence[ir.Value], consts: Sequence[ir.Value] = ()) -> list[ir.Value]:
         """Emits the equations of `jaxpr` (open) at the current insertion point; gives its results."""
         return lower_jaxpr(self.kernel, jaxpr, args, consts)
 
