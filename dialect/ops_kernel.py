@@ -55,10 +55,25 @@ class BarrierOp(Mgpu.Operation, name="barrier"):
 
 
 class DebugPrintOp(Mgpu.Operation, name="debug_print"):
-    """Prints once a block: `format` with `{}` in place of each of `values` (scalars or tiles)."""
+    """Prints once a block: `format` with each `{}` replaced by the next of `values`.
+
+    Either any number of scalars, all passed as i64, or one tile.  `kinds` says, one string a value, how to
+    read it: "int", "uint", "bool" (integers, extended to 64 bits) or "float" (the bits of an f64; a tile of floats).
+    """
 
     values: Sequence[ext.Operand[Any]]
     format: ir.StringAttr
+    kinds: ir.ArrayAttr
+
+    def verify_invariants(self) -> bool:
+        values, kinds = list(self.values), [ir.StringAttr(k).value for k in self.kinds]
+        known = set(kinds) <= {"int", "uint", "bool", "float"}
+        fitting = len(values) <= 1 or all(v.type == ir.IntegerType.get_signless(64) for v in values)
+        return (
+            require(self, len(kinds) == len(values), "kinds must have one entry a value")
+            and require(self, known, f"unknown kinds {kinds}")
+            and require(self, fitting, "several values must be i64 scalars")
+        )
 
 
 class YieldOp(Mgpu.Operation, name="yield", traits=[ir.IsTerminatorTrait]):

@@ -6,7 +6,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ext, ir
 from mosaic_gpu.dialect.diagnostics import require
 from mosaic_gpu.dialect.mgpu import Mgpu
-from mosaic_gpu.dialect.types import SMEM, RefType, element_of, is_tile, ref_space, shape_of
+from mosaic_gpu.dialect.types import SMEM, RefType, element_of, ref_space, shape_of
 
 
 def ints(attr: ir.ArrayAttr) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ class AllocOp(Mgpu.Operation, name="alloc"):
 class SubviewOp(Mgpu.Operation, name="subview", traits=[ext.Pure]):
     """A strided box of `source`: element i of the result is element `offset + i * stride` of it.
 
-    `offsets`: one integer scalar (i32 or i64) a dimension of `source`; `sizes`, `strides`: ints, the same
+    `offsets`: one integer scalar a dimension of `source`, all i32 or all i64; `sizes`, `strides`: ints, the same
     number; a stride may be negative or zero.  `dropped`: the dimensions (of size 1) that the result does not have.
     `checked`: one 0 or 1 a dimension; 1 = the box may leave `source` there, and what lies outside reads
     as `other` (or zero) and is never written; 0 = the offset is known to keep the box inside.
@@ -79,12 +79,12 @@ def _check_mask(op: Any, value: ir.Type, mask: ir.Value | None) -> bool:
 
 
 def _check_indices(op: Any, ref: RefType, value: ir.Type, indices: Sequence[ir.Value], mask: ir.Value | None) -> bool:
-    """What gather and scatter share: one integer index a dimension, scalar or of the value's shape."""
+    """What gather and scatter share: one integer index a dimension, of the value's shape."""
     rank = len(shape_of(ref))
-    fitting = all(_is_int(i.type) and shape_of(i.type) in ((), shape_of(value)) for i in indices)
+    fitting = all(_is_int(i.type) and shape_of(i.type) == shape_of(value) for i in indices)
     return (
         require(op, len(indices) == rank, f"needs {rank} indices")
-        and require(op, fitting, "indices must be integer scalars or tiles of the value's shape")
+        and require(op, fitting, "indices must be integers of the value's shape")
         and require(op, element_of(value) == element_of(ref), f"element type must be {element_of(ref)}")
         and _check_mask(op, value, mask)
     )
@@ -120,7 +120,7 @@ class StoreOp(Mgpu.Operation, name="store"):
 class GatherOp(Mgpu.Operation, name="gather"):
     """Element p of the result is `source[indices[0][p], indices[1][p], ...]`.
 
-    `indices`: one a dimension of `source`, in range wherever `mask` is true (the lowering clamps or
+    `indices`: one a dimension of `source`, all of one type, in range wherever `mask` is true (the lowering clamps or
     masks); `mask`, `other`: as in `mgpu.load`.
     """
 
@@ -146,7 +146,4 @@ class ScatterOp(Mgpu.Operation, name="scatter"):
     mask: ext.Operand[Any] | None = None
 
     def verify_invariants(self) -> bool:
-        indexed = is_tile(self.value.type) or all(not is_tile(i.type) for i in self.indices)
-        return require(self, indexed, "a scalar takes scalar indices") and _check_indices(
-            self, self.dest.type, self.value.type, list(self.indices), self.mask
-        )
+        return _check_indices(self, self.dest.type, self.value.type, list(self.indices), self.mask)

@@ -113,23 +113,21 @@ class SliceOp(Mgpu.Operation, name="slice", traits=[ext.Pure]):
 
 
 class ConcatenateOp(Mgpu.Operation, name="concatenate", traits=[ext.Pure]):
-    """The operands one after another along `dimension`."""
+    """The operands, all of one type, one after another along `dimension`."""
 
     result: ext.Result[Any]
     operands_: Sequence[ext.Operand[Any]]
     dimension: ir.IntegerAttr
 
     def verify_invariants(self) -> bool:
-        dim, shapes = ir.IntegerAttr(self.dimension).value, [shape_of(v.type) for v in self.operands_]
-        if not require(self, bool(shapes) and 0 <= dim < len(shapes[0]), "dimension is outside the rank"):
+        dim, count = ir.IntegerAttr(self.dimension).value, len(self.operands_)
+        if not require(self, count > 0, "needs an operand"):
             return False
-        others = {s[:dim] + s[dim + 1 :] for s in shapes}
-        if not require(self, len(others) == 1, "operands differ outside of the dimension"):
+        shape = list(shape_of(self.operands_[0].type))
+        if not require(self, 0 <= dim < len(shape), "dimension is outside the rank"):
             return False
-        total = sum(s[dim] for s in shapes)
-        return _require_shape(self, (*shapes[0][:dim], total, *shapes[0][dim + 1 :])) and all(
-            _same_element(self, v.type, self.result.type) for v in self.operands_
-        )
+        shape[dim] *= count
+        return _require_shape(self, shape) and _same_element(self, self.operands_[0].type, self.result.type)
 
 
 def _check_combiner(op: Any, values: Sequence[ir.Value]) -> bool:
@@ -146,9 +144,9 @@ def _check_combiner(op: Any, values: Sequence[ir.Value]) -> bool:
 
 
 class ReduceOp(Mgpu.Operation, name="reduce", traits=[ext.Pure]):
-    """Folds tiles of one shape together along `axes` with an associative and commutative body.
+    """Folds tiles along `axes` with an associative and commutative body.
 
-    `inputs`: n tiles; `identities`: n scalars that leave the other side as it is; the body takes
+    `inputs`: n tiles of one type; `identities`: n scalars that leave the other side as it is; the body takes
     (left_0..left_n-1, right_0..right_n-1) scalars and yields n.  The results lack `axes`; over all axes
     they are scalars.  The order of the fold is not said.
     """
@@ -236,7 +234,7 @@ class BitcastOp(Mgpu.Operation, name="bitcast", traits=[ext.Pure]):
 
 
 class LibdeviceOp(Mgpu.Operation, name="libdevice", traits=[ext.Pure]):
-    """Applies `function` of NVIDIA's libdevice (`__nv_sinf`, ...) to each element of tiles of one shape."""
+    """Applies `function` of NVIDIA's libdevice (`__nv_sinf`, ...) to each element of arguments of one type."""
 
     result: ext.Result[Any]
     arguments: Sequence[ext.Operand[Any]]
@@ -248,7 +246,9 @@ class LibdeviceOp(Mgpu.Operation, name="libdevice", traits=[ext.Pure]):
 
 
 class PtxOp(Mgpu.Operation, name="ptx", traits=[ext.Pure]):
-    """Applies one pure PTX instruction to each element: `asm` with `$0` the result and `$1`.. the operands.
+    """Applies one pure PTX instruction to each element: `asm` with `$0` the result and `$1`.. the arguments.
+
+    The arguments are of one type.
 
     `constraints`: LLVM's inline-assembly constraints, for instance "=f,f".
     """
