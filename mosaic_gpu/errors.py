@@ -12,7 +12,11 @@ line of the user's kernel.  The five classes say whose turn it is:
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType, TracebackType
+from typing import NoReturn
 
 
 @dataclass(frozen=True)
@@ -92,3 +96,38 @@ class SimulationError(MosaicGpuError, RuntimeError):
 
 class InternalError(MosaicGpuError, RuntimeError):
     """A fault of this package."""
+
+
+def ends_at_kernel[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Wraps `function` so that the traceback of an error of ours ends at the kernel's line."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except MosaicGpuError as error:
+            if error.source is None:
+                raise
+            raise error.with_traceback(_traceback_at(error.source)) from error.__cause__
+
+    return wrapped
+
+
+def _traceback_at(source: SourceLine) -> TracebackType:
+    """A traceback of one frame, which claims to be at `source`; Python shows that line of the file."""
+    code = compile("raise StopIteration", source.file, "exec")
+    code = code.replace(co_name=source.function or "<kernel>", co_firstlineno=source.line)
+    try:
+        _run(code)
+    except StopIteration as stop:
+        innermost = stop.__traceback__
+        while innermost is not None and innermost.tb_next is not None:
+            innermost = innermost.tb_next
+    assert innermost is not None
+    # An instruction of -1 leaves the columns out: those of the made-up statement mean nothing here.
+    return TracebackType(None, innermost.tb_frame, -1, source.line)
+
+
+def _run(code: CodeType) -> NoReturn:
+    exec(code, {"__name__": "mosaic_gpu.kernel_source"})
+    raise AssertionError("the code raises")
