@@ -1,0 +1,31 @@
+"""What holds for all tests: how Hypothesis draws, and when tests that need a GPU are left out."""
+
+from __future__ import annotations
+
+import ctypes
+
+import hypothesis
+import pytest
+
+# A first example compiles a kernel, so the time of one example says nothing; a run draws the same examples each time.
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.register_profile("search", deadline=None, max_examples=500, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
+
+
+def has_gpu() -> bool:
+    """Whether the NVIDIA driver is installed and sees a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips the tests marked `gpu` on a machine without one."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not has_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
