@@ -1,0 +1,207 @@
+"""The stages from a `pallas_call` to a cubin: one ordered table, entered and left anywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mosaic_gpu import dialect
+from mosaic_gpu.dialect._mlir import PassManager, ir
+from mosaic_gpu.errors import KernelError
+from mosaic_gpu.lowering.artifacts import Cubin, LlvmIr, Ptx, launch_of, with_launch
+from mosaic_gpu.lowering.cubin import assemble_cubin
+from mosaic_gpu.lowering.diagnostics import parse_module, translated_errors
+from mosaic_gpu.lowering.kernel_call import KernelCall
+from mosaic_gpu.lowering.llvm import translate_to_llvm
+from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.ptx import compile_to_ptx
+from mosaic_gpu.lowering.resources import read_resources
+
+Artifact = Any
+
+
+class Pass(Protocol):
+    """A rewriting of a module in place: a frozen dataclass in `lowering/passes`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, module: ir.Module, options: LoweringOptions) -> None: ...
+
+
+@dataclass(frozen=True)
+class UpstreamPasses:
+    """Passes of MLIR itself, as a textual pipeline."""
+
+    name: str
+
+    def apply(self, module: ir.Module, options: LoweringOptions) -> None:
+        PassManager.parse(f"builtin.module({self.name})").run(module.operation)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the compilation, named by what it makes.
+
+    Attributes:
+      name: the stage and its artifact.
+      suffix: of a file that holds the artifact.
+      run: makes the artifact of the one before (the first stage: of a `KernelCall`).
+      show: the artifact as text or bytes.
+      read: the artifact in a file, whose name is given for messages.
+    """
+
+    name: str
+    suffix: str
+    run: Callable[[Artifact, LoweringOptions], Artifact]
+    show: Callable[[Artifact], str | bytes]
+    read: Callable[[bytes, str], Artifact]
+
+
+class Observer(Protocol):
+    """Is told of each stage that ran: its artifact and the seconds it took."""
+
+    def __call__(self, stage: Stage, artifact: Artifact, seconds: float) -> None: ...
+
+
+def layout_passes() -> tuple[Pass, ...]:
+    """The passes of stage "layouts", in order."""
+    from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
+    from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
+    from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
+    from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
+
+    return (
+        UpstreamPasses("canonicalize,cse"),  # first: what it drops needs no layout
+        ChooseNumWarps(),  # before layouts, which say where each warp's elements are
+        AssignLayouts(),
+        PlanSharedMemory(),
+        InsertBarriers(),  # last: needs the layouts and who shares memory with whom
+    )
+
+
+def _lower_call(call: KernelCall, options: LoweringOptions) -> ir.Module:
+    from mosaic_gpu.lowering.jaxpr import lower_kernel
+
+    return lower_kernel(call)
+
+
+def _run_layout_passes(module: ir.Module, options: LoweringOptions) -> ir.Module:
+    for step in layout_passes():
+        with translated_errors(step.name):
+            step.apply(module, options)
+    return module
+
+
+def _convert_to_nvvm(module: ir.Module, options: LoweringOptions) -> ir.Module:
+    from mosaic_gpu.lowering.nvvm import convert_to_nvvm
+
+    return convert_to_nvvm(module, options)
+
+
+def _show_module(module: ir.Module) -> str:
+    return str(module)
+
+
+def _read_module(data: bytes, file: str) -> ir.Module:
+    return parse_module(data.decode(), file)
+
+
+def _read_llvm(data: bytes, file: str) -> LlvmIr:
+    return LlvmIr(data.decode(), launch_of(data.decode()))
+
+
+def _read_ptx(data: bytes, file: str) -> Ptx:
+    return Ptx(data.decode(), launch_of(data.decode()))
+
+
+def _read_cubin(data: bytes, file: str) -> Cubin:
+    return Cubin(data, read_resources(data), None)
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("dialect", ".dialect.mlir", _lower_call, _show_module, _read_module),
+    Stage("layouts", ".layouts.mlir", _run_layout_passes, _show_module, _read_module),
+    Stage("nvvm", ".nvvm.mlir", _convert_to_nvvm, _show_module, _read_module),
+    Stage("llvm", ".ll", translate_to_llvm, lambda a: with_launch(a.text, a.launch, ";"), _read_llvm),
+    Stage("ptx", ".ptx", compile_to_ptx, lambda a: with_launch(a.text, a.launch, "//"), _read_ptx),
+    Stage("cubin", ".cubin", assemble_cubin, lambda a: bytes(a.data), _read_cubin),
+)
+
+STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in STAGES)
+
+
+@contextmanager
+def compilation_context() -> Iterator[ir.Context]:
+    """A fresh MLIR context with the dialect, current inside; each compilation has its own, freed with it."""
+    with ir.Context() as context, ir.Location.unknown():
+        dialect.load()
+        yield context
+
+
+def stage_index(name: str) -> int:
+    """The position of stage `name` in the table.
+
+    Raises:
+      KernelError: there is no such stage.
+    """
+    if name not in STAGE_NAMES:
+        raise KernelError(f"there is no stage {name!r}", expected=f"one of {', '.join(STAGE_NAMES)}")
+    return STAGE_NAMES.index(name)
+
+
+def run_stages(
+    artifact: Artifact,
+    options: LoweringOptions,
+    *,
+    start: str | None = None,
+    stop: str = "cubin",
+    observer: Observer | None = None,
+) -> Artifact:
+    """Takes `artifact`, which stage `start` made (None: a `KernelCall`), to what stage `stop` makes.
+
+    Modules live in the current context: call this inside `compilation_context()`.
+    """
+    first = 0 if start is None else stage_index(start) + 1
+    for stage in STAGES[first : stage_index(stop) + 1]:
+        began = time.perf_counter()
+        with translated_errors(stage.name):
+            artifact = stage.run(artifact, options)
+        if observer is not None:
+            observer(stage, artifact, time.perf_counter() - began)
+    return artifact
+
+
+def compile_call(call: KernelCall, *, stop: str = "cubin", observer: Observer | None = None) -> Artifact:
+    """What stage `stop` ("llvm", "ptx" or "cubin") makes of `call`, in a context of its own."""
+    with compilation_context():
+        return run_stages(call, call.options, stop=stop, observer=observer)
+
+
+def show_call(call: KernelCall, stage: str) -> str | bytes:
+    """The artifact of `stage` for `call`, as it prints."""
+    with compilation_context():
+        return STAGES[stage_index(stage)].show(run_stages(call, call.options, stop=stage))
+
+
+def read_artifact(stage: str, path: Path) -> Artifact:
+    """The artifact that stage `stage` made, read from a file; modules need a current context."""
+    return STAGES[stage_index(stage)].read(path.read_bytes(), str(path))
+
+
+@dataclass(frozen=True)
+class DumpToFolder:
+    """An observer that writes every artifact to `folder`, as `<name>.<nn>_<stage><suffix>`... in order."""
+
+    folder: Path
+    name: str
+
+    def __call__(self, stage: Stage, artifact: Artifact, seconds: float) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shown = stage.show(artifact)
+        data = shown.encode() if isinstance(shown, str) else shown
+        (self.folder / f"{self.name}{stage.suffix}").write_bytes(data)
