@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from jax._src import callback as callback_lib
-from jax._src import core, effects, ffi, source_info_util, traceback_util
+from jax._src import core, dtypes, effects, ffi, source_info_util, state, traceback_util
 from jax._src.export import _export
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir.dialects import hlo
 from jax._src.pallas import core as pallas_core
 from jax._src.pallas import pallas_call
+from jax._src.state import indexing as state_indexing
+from jax._src.state import types as state_types
 
 CompilerParamsBase = pallas_core.CompilerParams
 pallas_call_p = pallas_call.pallas_call_p
@@ -42,6 +44,43 @@ def replace_pallas_call_lowering(rule: Callable[..., Any]) -> None:
     mlir.register_lowering(pallas_call_p, functools.partial(rule, original))
 
 
+def register_backend(params_class: type[Any], rule: Callable[..., Any]) -> None:
+    """Tells Pallas that `rule(ctx, *operands, **params)` lowers kernels with a `params_class` for GPUs."""
+    pallas_core.register_lowering_rule(params_class, rule, "gpu")
+
+
+def has_effects(jaxpr: Any) -> bool:
+    """Whether a kernel does more than read and write its references, for instance print."""
+    return any(not isinstance(effect, state.RefEffect) for effect in jaxpr.effects)
+
+
+def written_arguments(jaxpr: Any) -> set[int]:
+    """Positions of the references among `jaxpr`'s arguments that it writes to."""
+    writes = (state.WriteEffect, state.AccumEffect)
+    written = {effect.input for effect in jaxpr.effects if isinstance(effect, writes)}
+    return {i for i, var in enumerate(jaxpr.invars) if i in written or var in written}
+
+
+def is_dynamic_bound(bound: Any) -> bool:
+    """Whether a bound of a GridMapping's grid is known at run time only."""
+    return bool(pallas_core.is_dynamic_dim(bound))
+
+
+def is_array(aval: Any) -> bool:
+    """Whether `aval` is an array's abstract value (not a reference's or a token's)."""
+    return isinstance(aval, core.ShapedArray)
+
+
+def is_extended_dtype(aval: Any) -> bool:
+    """Whether the elements are no numbers: random keys, barriers, semaphores."""
+    return bool(dtypes.issubdtype(aval.dtype, dtypes.extended))
+
+
+def block_kind(dim: Any) -> str:
+    """What an entry of a BlockMapping's block shape is: "Blocked", "Element", "Squeezed", ..."""
+    return type(dim).__name__
+
+
 def allow_in_exports(custom_call_target: str) -> None:
     """Lets `jax.export` serialise calls of `custom_call_target` with no flag of the user's."""
     _export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE.add(custom_call_target)
@@ -53,9 +92,7 @@ def convert_values(values: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     return [v if v.type == t else hlo.convert(t, v) for v, t in zip(values, types, strict=True)]
 
 
-def emit_host_call(
-    ctx: Any, callback: Callable[..., Any], operands: Sequence[Any], side_effect: bool
-) -> list[Any]:
+def emit_host_call(ctx: Any, callback: Callable[..., Any], operands: Sequence[Any], side_effect: bool) -> list[Any]:
     """Emits a call of `callback(*numpy arrays) -> tuple of numpy arrays` on the CPU platform.
 
     Like `jax.pure_callback`, but the arrays never become JAX arrays on the way: a callback that waits for
@@ -108,3 +145,45 @@ def lower_per_platform(ctx: Any, rules: Mapping[str, Callable[..., Any]], operan
 def jaxpr_params(params: Mapping[str, Any]) -> list[Any]:
     """The jaxprs among an equation's parameters, also those in tuples (the branches of a `cond`)."""
     return list(core.jaxprs_in_params(params))
+
+
+# Of jaxprs and of Pallas' kernels, for the lowering.
+
+Slice = state_indexing.Slice
+NDIndexer = state_indexing.NDIndexer
+AbstractRef = state_types.AbstractRef
+ReshapeTransform = state_types.ReshapeTransform
+TransposeTransform = state_types.TransposeTransform
+BitcastTransform = state_types.BitcastTransform
+Blocked = pallas_core.Blocked
+BoundedSlice = pallas_core.BoundedSlice
+Element = pallas_core.Element
+Squeezed = pallas_core.Squeezed
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an operand of an equation is a constant (`atom.val`)."""
+    return isinstance(atom, core.Literal)
+
+
+def is_dropped(var: Any) -> bool:
+    """Whether a result of an equation is never read."""
+    return isinstance(var, core.DropVar)
+
+
+def physical_shape_dtype(aval: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of the array that holds a value; for random keys that of their words."""
+    physical = core.physical_aval(aval)
+    return tuple(physical.shape), np.dtype(physical.dtype)
+
+
+def written_refs(jaxpr: Any) -> set[Any]:
+    """The arguments of a kernel that it writes to, loops and branches included."""
+    writes = (state_types.WriteEffect, state_types.AccumEffect)
+    return {effect.input for effect in jaxpr.effects if isinstance(effect, writes)}
+
+
+def function_source(jaxpr: Any) -> tuple[str, int] | None:
+    """File and line at which the function of a jaxpr is defined, where JAX knows them."""
+    file, line = jaxpr.debug_info.func_filename, jaxpr.debug_info.func_lineno
+    return None if file is None or line is None else (file, line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.types import tile_type
 from mosaic_gpu.errors import MosaicGpuError, SourceLine, UnsupportedError
+from mosaic_gpu.lowering.jaxpr.compat import is_dropped, is_literal, physical_shape_dtype
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.locations import equation_location, equation_source
 from mosaic_gpu.lowering.jaxpr.registry import RULES
@@ -24,8 +25,9 @@ class KernelState:
     Attributes:
       options: the user's choices.
       name: the kernel's name.
-      program_ids: the block's coordinate (i32 value) along each logical grid dimension.
-      grid: the extent of each logical grid dimension.
+      program_ids: the block's coordinate (i32 value) along each grid dimension that the kernel sees
+        (those that `vmap` added are not among them).
+      grid: the extents of the same dimensions.
     """
 
     options: LoweringOptions
@@ -43,6 +45,7 @@ class RuleContext:
       primitive: name of the primitive.
       avals_in, avals_out: abstract values (shape, dtype) of operands and results.
       source: the kernel's line, where it is known.
+      used: for each result, whether anybody reads it.
     """
 
     kernel: KernelState
@@ -50,10 +53,32 @@ class RuleContext:
     avals_in: tuple[Any, ...]
     avals_out: tuple[Any, ...]
     source: SourceLine | None
+    used: tuple[bool, ...] = ()
 
-    def lower_jaxpr(self, jaxpr: Any, args: Sequence[ir.Value], consts: Sequence[ir.Value] = ()) -> list[ir.Value]:
-        """Emits the equations of `jaxpr` (open) at the current insertion point; gives its results."""
+    def lower_jaxpr(
+        self, jaxpr: Any, args: Sequence[ir.Value], consts: Sequence[ir.Value] | None = None
+    ) -> list[ir.Value]:
+        """Emits the equations of `jaxpr` at the current insertion point; gives its results.
+
+        `consts`: values of its constvars; None takes the arrays that a closed jaxpr carries.
+        """
         return lower_jaxpr(self.kernel, jaxpr, args, consts)
+
+    def apply(
+        self, primitive: str, avals_in: Sequence[Any], avals_out: Sequence[Any], *values: ir.Value, **params: Any
+    ) -> list[ir.Value]:
+        """Emits another primitive in place of, or as a part of, this equation; gives its results."""
+        rule = RULES.get(primitive)
+        if rule is None:
+            raise self.refuse(f"jax primitive {primitive!r} is not supported inside a kernel")
+        ctx = replace(
+            self,
+            primitive=primitive,
+            avals_in=tuple(avals_in),
+            avals_out=tuple(avals_out),
+            used=(True,) * len(avals_out),
+        )
+        return _as_list(rule(ctx, *values, **params))
 
     def out_type(self, index: int = 0) -> ir.Type:
         """The MLIR type of result `index`."""
@@ -65,38 +90,56 @@ class RuleContext:
 
 
 def aval_type(aval: Any) -> ir.Type:
-    """The MLIR type of a value of this abstract value: a tile, or a scalar at rank 0."""
-    return tile_type(tuple(aval.shape), element_type(aval.dtype))
+    """The MLIR type of a value of this abstract value: a tile, or a scalar at rank 0.
+
+    A random key is the tile of its words.
+    """
+    shape, dtype = physical_shape_dtype(aval)
+    return tile_type(shape, element_type(dtype))
 
 
 def constant(value: Any, aval: Any) -> ir.Value:
-    """A constant of `aval`'s type, all of whose elements are the scalar `value`."""
-    element = element_type(aval.dtype)
-    attr = _scalar_attr(value, np.dtype(aval.dtype), element)
-    if not aval.shape:
-        return arith.ConstantOp(element, attr).result
-    type_ = aval_type(aval)
-    return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attr)).result
+    """A constant of `aval`'s type, all of whose elements are `value` (a scalar, or an array of equal elements).
+
+    Raises UnsupportedError for an array whose elements differ.
+    """
+    shape, dtype = physical_shape_dtype(aval)
+    element, flat = element_type(dtype), np.asarray(value).reshape(-1)
+    if flat.size > 1 and flat.tobytes() != flat[:1].tobytes() * flat.size:
+        raise UnsupportedError(
+            f"a kernel cannot hold a constant array whose elements differ (shape {list(shape)}, {dtype})",
+            hint="pass the array as an input of the kernel, or compute it with jnp.arange, jnp.where and the like",
+        )
+    attr = _scalar_attr(flat[0] if flat.size else 0, element)
+    type_ = tile_type(shape, element)
+    if shape:
+        attr = ir.DenseElementsAttr.get_splat(type_, attr)
+    return arith.ConstantOp(type_, attr).result
 
 
-def _scalar_attr(value: Any, dtype: np.dtype[Any], element: ir.Type) -> ir.Attribute:
+def _scalar_attr(value: Any, element: ir.Type) -> ir.Attribute:
     if isinstance(element, ir.IntegerType):
         return ir.IntegerAttr.get(element, int(value))
     return ir.FloatAttr.get(element, float(value))
 
 
 def lower_jaxpr(
-    kernel: KernelState, jaxpr: Any, args: Sequence[ir.Value], consts: Sequence[ir.Value] = ()
+    kernel: KernelState, jaxpr: Any, args: Sequence[ir.Value], consts: Sequence[ir.Value] | None = None
 ) -> list[ir.Value]:
     """Emits one equation after another; the values of `jaxpr`'s results."""
+    if consts is None:
+        carried = getattr(jaxpr, "consts", ())
+        consts = [constant(c, v.aval) for c, v in zip(carried, jaxpr.constvars, strict=True)]
     env: dict[Any, ir.Value] = dict(zip(jaxpr.constvars, consts, strict=True))
     env |= dict(zip(jaxpr.invars, args, strict=True))
 
     def read(atom: Any) -> ir.Value:
-        return constant(atom.val, atom.aval) if hasattr(atom, "val") else env[atom]
+        return constant(atom.val, atom.aval) if is_literal(atom) else env[atom]
 
     for equation in jaxpr.eqns:
-        results = _lower_equation(kernel, equation, [read(a) for a in equation.invars])
+        with equation_location(equation):
+            values = [read(a) for a in equation.invars]
+            results = _lower_equation(kernel, equation, values)
         env |= dict(zip(equation.outvars, results, strict=True))
     return [read(a) for a in jaxpr.outvars]
 
@@ -105,12 +148,16 @@ def _lower_equation(kernel: KernelState, equation: Any, values: list[ir.Value]) 
     name, source = equation.primitive.name, equation_source(equation)
     rule = RULES.get(name)
     avals_in = tuple(v.aval for v in equation.invars)
-    ctx = RuleContext(kernel, name, avals_in, tuple(v.aval for v in equation.outvars), source)
+    avals_out = tuple(v.aval for v in equation.outvars)
+    used = tuple(not is_dropped(v) for v in equation.outvars)
+    ctx = RuleContext(kernel, name, avals_in, avals_out, source, used)
     if rule is None:
         raise ctx.refuse(f"jax primitive {name!r} is not supported inside a kernel")
     try:
-        with equation_location(equation):
-            results = rule(ctx, *values, **equation.params)
+        return _as_list(rule(ctx, *values, **equation.params))
     except MosaicGpuError as error:
         raise error.at(source) from error.__cause__
+
+
+def _as_list(results: Any) -> list[ir.Value]:
     return list(results) if isinstance(results, (list, tuple)) else [results]
