@@ -338,11 +338,15 @@ def _combinations(images: Sequence[Coordinate], rank: int) -> NDArray[np.int64]:
 def _register_offsets(layout: Layout, shape: Coordinate) -> tuple[Coordinate, ...]:
     inner = [tuple(row) for row in _combinations(layout.register, layout.rank).tolist()]
     steps = (range(0, r * n, n) for r, n in zip(layout.reps(shape), layout.base, strict=True))
-    return tuple(tuple(o + i for o, i in zip(outer, bits, strict=True)) for outer in itertools.product(*steps) for bits in inner)
+    return tuple(
+        tuple(o + i for o, i in zip(outer, bits, strict=True)) for outer in itertools.product(*steps) for bits in inner
+    )
 
 
 @lru_cache(4096)
-def _blocked(shape: Coordinate, num_warps: int, vector: int, order: Coordinate, warp_order: Coordinate | None) -> Layout:
+def _blocked(
+    shape: Coordinate, num_warps: int, vector: int, order: Coordinate, warp_order: Coordinate | None
+) -> Layout:
     used = [1] * len(shape)
 
     def take(bits: int, dims: Sequence[int]) -> list[Coordinate]:

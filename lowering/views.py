@@ -109,9 +109,14 @@ def view_of(ref: Any) -> RefView:
     vector_dim = near[-1] if near else None
     limit = 1
     if vector_dim is not None:
-        aligned = min([start_divisor, *(_power(s) for d, s in enumerate(view_strides) if d != vector_dim and shape[d] > 1)])
+        aligned = min(
+            [start_divisor, *(_power(s) for d, s in enumerate(view_strides) if d != vector_dim and shape[d] > 1)]
+        )
         limit = min(
-            MAX_VECTOR_BYTES // element_bytes, aligned, _power(shape[vector_dim]), _check_limit(chain, checks, vector_dim)
+            MAX_VECTOR_BYTES // element_bytes,
+            aligned,
+            _power(shape[vector_dim]),
+            _check_limit(chain, checks, vector_dim),
         )
     return RefView(
         root, ref_space(root.type), shape, view_strides, tuple(dims), root_shape, root_strides, element_bytes,
