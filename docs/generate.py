@@ -19,10 +19,10 @@ import ml_dtypes
 import numpy as np
 
 from mosaic_gpu import dialect, simulator
+from mosaic_gpu.check_blocks import SUPPORTED_DTYPES
 from mosaic_gpu.dialect import types as dialect_types
 from mosaic_gpu.dialect._mlir import ext, ir
 from mosaic_gpu.dialect.mgpu import Mgpu
-from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering import jaxpr
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.registry import RULES
@@ -164,10 +164,10 @@ def _dtypes() -> Iterator[str]:
     with ir.Context(), ir.Location.unknown():
         dialect.load()
         for dtype in map(np.dtype, _DTYPES):
-            try:
+            if dtype.name in SUPPORTED_DTYPES:
                 element = element_type(dtype)
                 rows.append((f"`{dtype.name}`", f"`{element}`", dialect_types.storage_bits(element) // 8))
-            except UnsupportedError:
+            else:
                 rows.append((f"`{dtype.name}`", "refused", ""))
     yield _table(("dtype", "element type in the dialect", "bytes an element in memory"), rows)
 
