@@ -17,7 +17,7 @@ _MARK = " mgpu.launch "
 
 @dataclass(frozen=True)
 class LlvmIr:
-    """LLVM IR text of one kernel; `launch` is None where a file did not say it."""
+    """LLVM IR text of one kernel, its launch in the first line; `launch` is None where a file did not say it."""
 
     text: str
     launch: LaunchFacts | None
@@ -25,7 +25,7 @@ class LlvmIr:
 
 @dataclass(frozen=True)
 class Ptx:
-    """PTX text of one kernel; `launch` is None where a file did not say it."""
+    """PTX text of one kernel, its launch in the first line; `launch` is None where a file did not say it."""
 
     text: str
     launch: LaunchFacts | None
@@ -62,4 +62,5 @@ def launch_of(text: str) -> LaunchFacts | None:
     if not mark:
         return None
     fields = json.loads(facts)
-    return LaunchFacts(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    (grid_x, grid_y, grid_z), (block_x, block_y, block_z) = fields["grid"], fields["block"]
+    return LaunchFacts(fields["entry"], (grid_x, grid_y, grid_z), (block_x, block_y, block_z), fields["shared_bytes"])

@@ -76,7 +76,7 @@ def _run_ptxas(text: str, target: Target) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory(prefix="mosaic_gpu_") as folder:
         source, image = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text)
-        command = [ptxas, f"-arch={target.name}", "-O3", "-lineinfo", "-v", source, "-o", image]
+        command = [str(ptxas), f"-arch={target.name}", "-O3", "-lineinfo", "-v", str(source), "-o", str(image)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ToolError(f"{ptxas} refuses the PTX for {target.name}\n{done.stderr.strip()}")

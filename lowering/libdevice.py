@@ -12,7 +12,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from mosaic_gpu.errors import InternalError, ToolError
-from mosaic_gpu.lowering.nvptx import optimize
+from mosaic_gpu.lowering.nvptx import retarget, run_default_pipeline, run_passes
 from mosaic_gpu.lowering.targets import Target
 from mosaic_gpu.lowering.toolpaths import find_libdevice
 
@@ -33,9 +33,7 @@ def link_libdevice(module: llvm.ModuleRef, context: llvm.ContextRef, target: Tar
 def _function_bitcode(name: str, target: Target) -> bytes:
     path = find_libdevice()
     if path is None:
-        raise ToolError(
-            f"the kernel needs {name} of libdevice, which is not installed", hint="pip install nvidia-nvvm"
-        )
+        raise ToolError(f"the kernel needs {name} of libdevice, which is not installed", hint="pip install nvidia-nvvm")
     return _cut_out(name, target, path)
 
 
@@ -51,7 +49,9 @@ def _cut_out(name: str, target: Target, path: Path) -> bytes:
     for function in library.functions:
         if not function.is_declaration and function.name != name:
             function.linkage = "internal"
-    optimize(library, target)
+    retarget(library, target)
+    run_passes(library, target, ["global_dead_code_eliminate"])  # first: 0.4 MB less to optimise
+    run_default_pipeline(library, target)
     # after the optimiser, which would discard it: may go once every call is inlined
     library.get_function(name).linkage = "linkonce_odr"
     return bytes(library.as_bitcode())

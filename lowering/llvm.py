@@ -6,7 +6,7 @@ Requires a module of `llvm.func` kernels whose bodies hold arith, math, vector, 
 from __future__ import annotations
 
 from mosaic_gpu.dialect._mlir import PassManager, ir, llvm
-from mosaic_gpu.lowering.artifacts import LlvmIr
+from mosaic_gpu.lowering.artifacts import LlvmIr, with_launch
 from mosaic_gpu.lowering.launch import launch_facts
 from mosaic_gpu.lowering.options import LoweringOptions
 
@@ -28,4 +28,5 @@ def translate_to_llvm(module: ir.Module, options: LoweringOptions) -> LlvmIr:
     """The LLVM IR of `module`, which is changed in place on the way."""
     launch = launch_facts(module)
     PassManager.parse(f"builtin.module({','.join(LLVM_PASSES)})").run(module.operation)
-    return LlvmIr(llvm.translate_module_to_llvmir(module.operation), launch)
+    text = llvm.translate_module_to_llvmir(module.operation)
+    return LlvmIr(with_launch(text, launch, ";"), launch)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mosaic_gpu import dialect
 from mosaic_gpu.dialect._mlir import PassManager, ir
 from mosaic_gpu.errors import KernelError
-from mosaic_gpu.lowering.artifacts import Cubin, LlvmIr, Ptx, launch_of, with_launch
+from mosaic_gpu.lowering.artifacts import Cubin, LlvmIr, Ptx, launch_of
 from mosaic_gpu.lowering.cubin import assemble_cubin
 from mosaic_gpu.lowering.diagnostics import parse_module, translated_errors
 from mosaic_gpu.lowering.kernel_call import KernelCall
@@ -107,6 +107,14 @@ def _show_module(module: ir.Module) -> str:
     return str(module)
 
 
+def _show_text(artifact: LlvmIr | Ptx) -> str:
+    return artifact.text
+
+
+def _show_cubin(artifact: Cubin) -> bytes:
+    return artifact.data
+
+
 def _read_module(data: bytes, file: str) -> ir.Module:
     return parse_module(data.decode(), file)
 
@@ -127,9 +135,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("dialect", ".dialect.mlir", _lower_call, _show_module, _read_module),
     Stage("layouts", ".layouts.mlir", _run_layout_passes, _show_module, _read_module),
     Stage("nvvm", ".nvvm.mlir", _convert_to_nvvm, _show_module, _read_module),
-    Stage("llvm", ".ll", translate_to_llvm, lambda a: with_launch(a.text, a.launch, ";"), _read_llvm),
-    Stage("ptx", ".ptx", compile_to_ptx, lambda a: with_launch(a.text, a.launch, "//"), _read_ptx),
-    Stage("cubin", ".cubin", assemble_cubin, lambda a: bytes(a.data), _read_cubin),
+    Stage("llvm", ".ll", translate_to_llvm, _show_text, _read_llvm),
+    Stage("ptx", ".ptx", compile_to_ptx, _show_text, _read_ptx),
+    Stage("cubin", ".cubin", assemble_cubin, _show_cubin, _read_cubin),
 )
 
 STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in STAGES)

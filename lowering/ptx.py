@@ -5,9 +5,9 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 
 from mosaic_gpu.errors import InternalError
-from mosaic_gpu.lowering.artifacts import LlvmIr, Ptx
+from mosaic_gpu.lowering.artifacts import LlvmIr, Ptx, with_launch
 from mosaic_gpu.lowering.libdevice import link_libdevice
-from mosaic_gpu.lowering.nvptx import optimize, target_machine
+from mosaic_gpu.lowering.nvptx import KERNEL_PASSES, retarget, run_passes, target_machine
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.targets import parse_target
 
@@ -30,5 +30,7 @@ def compile_to_ptx(source: LlvmIr, options: LoweringOptions) -> Ptx:
         raise InternalError(f"stage 'ptx' failed: {error}", hint="please report it, with the kernel") from error
     with module:
         link_libdevice(module, context, target)
-        optimize(module, target)
-        return Ptx(str(target_machine(target).emit_assembly(module)), source.launch)
+        retarget(module, target)
+        run_passes(module, target, KERNEL_PASSES)
+        text = str(target_machine(target).emit_assembly(module))
+    return Ptx(with_launch(text, source.launch, "//"), source.launch)
