@@ -1,6 +1,53 @@
-"""A compiler for Pallas kernels on NVIDIA Hopper GPUs."""
+"""A compiler for Pallas kernels on NVIDIA Hopper GPUs.
 
+Importing this package imports neither JAX nor the MLIR bindings: each name below is loaded, with what it
+needs, when it is first used.  Using `CompilerParams` or `pallas_call` registers the compiler with JAX.
+"""
+
+from importlib import import_module
 from pkgutil import extend_path
+from typing import TYPE_CHECKING, Any
 
 # JAX's own plugin wheels may use `mosaic_gpu` as a namespace package: both import.
 __path__ = extend_path(__path__, __name__)
+
+if TYPE_CHECKING:
+    from mosaic_gpu.api import CompiledKernel, compile, pallas_call, trace_calls
+    from mosaic_gpu.errors import (
+        InternalError,
+        KernelError,
+        MosaicGpuError,
+        SimulationError,
+        ToolError,
+        UnsupportedError,
+    )
+    from mosaic_gpu.options import CompilerParams
+
+__all__ = [
+    "CompiledKernel",
+    "CompilerParams",
+    "InternalError",
+    "KernelError",
+    "MosaicGpuError",
+    "SimulationError",
+    "ToolError",
+    "UnsupportedError",
+    "compile",
+    "pallas_call",
+    "trace_calls",
+]
+
+_API = ("CompiledKernel", "compile", "pallas_call", "trace_calls")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "api" if name in _API else "options" if name == "CompilerParams" else "errors"
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

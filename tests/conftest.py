@@ -1,11 +1,15 @@
-"""What holds for all tests: how Hypothesis draws, and when tests that need a GPU are left out."""
+"""What holds for all tests: JAX's devices, how Hypothesis draws, and when tests that need a GPU are left out."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 import hypothesis
 import pytest
+
+# Read by JAX when its first array is made: the tests of shard_map and pmap need several host devices.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
 
 # A first example compiles a kernel, so the time of one example says nothing; a run draws the same examples each time.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
@@ -21,6 +25,11 @@ def has_gpu() -> bool:
         return False
     count = ctypes.c_int(0)
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--backend`: what the numerics tests run their kernels on."""
+    parser.addoption("--backend", choices=("simulator", "interpreter"), default="simulator", help="what runs kernels")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

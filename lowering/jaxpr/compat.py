@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax
 import numpy as np
 from jax._src import callback as callback_lib
 from jax._src import core, dtypes, effects, ffi, source_info_util, state, traceback_util
@@ -59,6 +61,16 @@ def written_arguments(jaxpr: Any) -> set[int]:
     writes = (state.WriteEffect, state.AccumEffect)
     written = {effect.input for effect in jaxpr.effects if isinstance(effect, writes)}
     return {i for i, var in enumerate(jaxpr.invars) if i in written or var in written}
+
+
+def open_jaxpr(jaxpr: Any) -> Any:
+    """The equations of what `jax.make_jaxpr` gives; in some versions it is a pair with constants."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def is_traced(value: Any) -> bool:
+    """Whether `value` is a JAX array or a tracer of one."""
+    return isinstance(value, (core.Tracer, jax.Array))
 
 
 def is_dynamic_bound(bound: Any) -> bool:
@@ -144,7 +156,8 @@ def lower_per_platform(ctx: Any, rules: Mapping[str, Callable[..., Any]], operan
 
 def jaxpr_params(params: Mapping[str, Any]) -> list[Any]:
     """The jaxprs among an equation's parameters, also those in tuples (the branches of a `cond`)."""
-    return list(core.jaxprs_in_params(params))
+    values = [v for value in params.values() for v in (value if isinstance(value, tuple) else (value,))]
+    return [open_jaxpr(v) for v in values if isinstance(open_jaxpr(v), core.Jaxpr)]
 
 
 # Of jaxprs and of Pallas' kernels, for the lowering.
@@ -187,3 +200,8 @@ def function_source(jaxpr: Any) -> tuple[str, int] | None:
     """File and line at which the function of a jaxpr is defined, where JAX knows them."""
     file, line = jaxpr.debug_info.func_filename, jaxpr.debug_info.func_lineno
     return None if file is None or line is None else (file, line)
+
+
+def unflatten_index_map(block_mapping: Any, results: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of an index map, one a dimension: what `pl.ds` made comes back as a Slice."""
+    return tuple(jax.tree_util.tree_unflatten(block_mapping.index_map_out_tree, list(results)))

@@ -1,0 +1,244 @@
+"""Every rule on a kernel that can be checked before any IR is made.
+
+Nothing here, and nothing that runs before it, imports the MLIR bindings.  Each `check_<rule>` raises a
+`KernelError` where the kernel is wrong and an `UnsupportedError` where it is valid but not supported, naming
+the dimension, operand or value at fault; `check_params` runs them all and adds the kernel's line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.check_blocks import check_block, check_dtype
+from mosaic_gpu.check_values import check_values
+from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine, UnsupportedError
+from mosaic_gpu.lowering.jaxpr import compat
+from mosaic_gpu.lowering.targets import Target, parse_target
+
+MAX_EXTENT = 2**31 - 1
+"""The largest grid bound: a program id is a 32-bit integer."""
+
+MAX_BLOCKS = (2**31 - 1) * 65_535
+"""Blocks in a grid: CUDA's limit along x times the one along y (CUDA C++ Programming Guide, compute capabilities)."""
+
+_SEMANTICS = ("parallel", "sequential")
+_SCRATCH_SPACES = ("smem", "default")
+
+
+def check_params(params: Mapping[str, Any], choices: Any, target: str | None = None) -> None:
+    """Checks the parameters of a `pallas_call` equation, and what the user chose for it.
+
+    Arguments:
+      params: of the equation.
+      choices: the `CompilerParams`.
+      target: takes the place of the target among them, where it is not None.
+
+    Raises:
+      KernelError, UnsupportedError: ending with the line of the kernel, or of the value in it.
+    """
+    try:
+        _check(params, choices, target)
+    except MosaicGpuError as error:
+        raise error.at(kernel_source(params["jaxpr"])) from error.__cause__
+
+
+def kernel_source(jaxpr: Any) -> SourceLine | None:
+    """The line where the function behind `jaxpr` is defined; None where JAX kept none."""
+    info = jaxpr.debug_info
+    if not info.func_filename or info.func_lineno is None:
+        return None
+    return SourceLine(info.func_filename, info.func_lineno, info.func_name)
+
+
+def _check(params: Mapping[str, Any], choices: Any, target: str | None) -> None:
+    mapping, jaxpr = params["grid_mapping"], params["jaxpr"]
+    machine = check_target(target if target is not None else choices.target)
+    check_num_warps(choices.num_warps)
+    check_switches(choices)
+    check_call(params)
+    check_grid(mapping.grid, mapping.vmapped_dims)
+    check_dimension_semantics(choices.dimension_semantics, len(mapping.grid) - len(mapping.vmapped_dims))
+    check_index_operands(mapping)
+    for block in mapping.block_mappings:
+        check_block(block)
+    check_aliases(params["input_output_aliases"], mapping)
+    check_written_inputs(jaxpr, params["input_output_aliases"], mapping)
+    check_scratch(mapping.scratch_avals, machine)
+    check_values(jaxpr)
+
+
+def check_target(name: Any) -> Target | None:
+    """`name` (None: not chosen) is a target of the table."""
+    return None if name is None else parse_target(name)
+
+
+def check_num_warps(num_warps: Any) -> None:
+    """None, or a power of two up to 32."""
+    if num_warps is None:
+        return
+    fits = type(num_warps) is int and 1 <= num_warps <= 32 and num_warps & (num_warps - 1) == 0
+    if not fits:
+        raise KernelError(
+            "num_warps is not a number of warps a block can have",
+            got=repr(num_warps),
+            expected="None, 1, 2, 4, 8, 16 or 32",
+            hint="leave num_warps out, and it is chosen by the sizes of the tiles",
+        )
+
+
+def check_switches(choices: Any) -> None:
+    """`approx_math` and `dynamic_grid` hold one of their values."""
+    if type(choices.approx_math) is not bool:
+        raise KernelError("approx_math is not a bool", got=repr(choices.approx_math), expected="True or False")
+    if choices.dynamic_grid not in ("allow", "refuse"):
+        raise KernelError("dynamic_grid is not known", got=repr(choices.dynamic_grid), expected="'allow' or 'refuse'")
+
+
+def check_call(params: Mapping[str, Any]) -> None:
+    """The kernel closes over nothing and is not meant for a mesh of other hardware."""
+    if params["mesh"] is not None:
+        raise UnsupportedError("a kernel over a mesh of cores is not supported", got=params["mesh"])
+    if params["jaxpr"].constvars:
+        captured = ", ".join(str(v.aval) for v in params["jaxpr"].constvars)
+        raise UnsupportedError(
+            "the kernel uses references or arrays from outside of it",
+            got=captured,
+            hint="pass them to the kernel as operands",
+        )
+
+
+def check_grid(grid: Sequence[Any], vmapped: Sequence[int]) -> None:
+    """Every bound is an int from 0 on; `vmapped` dimensions are jax.vmap's and not counted in messages."""
+    for dim, bound in enumerate(grid):
+        own = dim - sum(1 for d in vmapped if d < dim)
+        _check_bound(bound, "a dimension added by jax.vmap" if dim in vmapped else f"dimension {own}")
+    blocks = math.prod(grid)
+    if blocks > MAX_BLOCKS:
+        raise KernelError("the grid has more blocks than a GPU can launch", got=blocks, expected=f"<= {MAX_BLOCKS}")
+
+
+def check_grid_argument(grid: Any, source: SourceLine | None) -> Any:
+    """The `grid` argument of a `pallas_call` as JAX takes it, with NumPy's integers made Python's.
+
+    JAX takes every bound that is no Python int for a traced one; here only arrays are.
+
+    Raises KernelError, at `source`, for a bound that is neither an integer nor an integer scalar array.
+    """
+    bounds = grid if isinstance(grid, (tuple, list)) else (grid,)
+    if any(isinstance(bound, tuple) for bound in bounds):
+        return grid  # a named grid
+    checked = []
+    for dim, bound in enumerate(bounds):
+        if isinstance(bound, np.integer):
+            bound = int(bound)
+        if not compat.is_traced(bound):
+            try:
+                _check_bound(bound, f"dimension {dim}")
+            except MosaicGpuError as error:
+                raise error.at(source) from None
+        checked.append(bound)
+    return tuple(checked)
+
+
+def _check_bound(bound: Any, where: str) -> None:
+    if bound is None or isinstance(bound, float) or type(bound) is bool:
+        raise KernelError(f"the grid bound of {where} is not an int", got=repr(bound), expected="an int >= 0")
+    if compat.is_dynamic_bound(bound):
+        raise UnsupportedError(
+            f"the grid bound of {where} is a traced value: dynamic grids are not supported",
+            expected="a Python int",
+            hint="make the bound static, for instance with static_argnums of jax.jit",
+        )
+    if type(bound) is not int:
+        raise KernelError(f"the grid bound of {where} is not an int", got=repr(bound), expected="an int >= 0")
+    if not 0 <= bound <= MAX_EXTENT:
+        raise KernelError(
+            f"the grid bound of {where} is out of range", got=bound, expected=f"an int from 0 to {MAX_EXTENT}"
+        )
+
+
+def check_dimension_semantics(semantics: Any, rank: int) -> None:
+    """None, or one word for each of the grid's `rank` dimensions."""
+    if semantics is None:
+        return
+    if not isinstance(semantics, tuple):
+        raise KernelError("dimension_semantics is not a tuple of words", got=repr(semantics), expected=_SEMANTICS)
+    for dim, word in enumerate(semantics):
+        if word not in _SEMANTICS:
+            raise KernelError(
+                f"dimension_semantics has an unknown word for dimension {dim}",
+                got=repr(word),
+                expected="'parallel' (blocks in any order) or 'sequential' (one block after another)",
+            )
+    if len(semantics) != rank:
+        raise KernelError(
+            "dimension_semantics does not fit the grid", got=f"{len(semantics)} words", expected=f"{rank} words"
+        )
+
+
+def check_index_operands(mapping: Any) -> None:
+    """No operand is for the index maps (PrefetchScalarGridSpec)."""
+    count = mapping.num_index_operands
+    if count:
+        raise UnsupportedError(
+            "scalar operands for index maps (PrefetchScalarGridSpec) are not supported",
+            got=f"num_scalar_prefetch = {count}",
+            hint="pass them as ordinary inputs and index with them inside the kernel",
+        )
+
+
+def check_aliases(aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
+    """Each pair names an input and an output of one shape and dtype; none is named twice."""
+    blocks, inputs, outputs = mapping.block_mappings, mapping.num_inputs, mapping.num_outputs
+    for operand, result in aliases:
+        pair = f"input_output_aliases {{{operand}: {result}}}"
+        if not (0 <= operand < inputs and 0 <= result < outputs):
+            raise KernelError(f"{pair} is out of range", expected=f"input below {inputs}, output below {outputs}")
+        source, target = blocks[operand].array_aval, blocks[inputs + result].array_aval
+        if source.shape != target.shape or source.dtype != target.dtype:
+            raise KernelError(f"{pair} joins two different arrays", got=source, expected=target)
+    for kind, side in (("input", 0), ("output", 1)):
+        named = [pair[side] for pair in aliases]
+        for index in named:
+            if named.count(index) > 1:
+                raise KernelError(f"input_output_aliases names {kind} {index} twice", got=dict(aliases))
+
+
+def check_written_inputs(jaxpr: Any, aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
+    """The kernel writes to no input that is not also an output: JAX's arrays do not change."""
+    aliased = {operand for operand, _ in aliases}
+    for index in sorted(compat.written_arguments(jaxpr)):
+        if index < mapping.num_inputs and index not in aliased:
+            raise KernelError(
+                f"the kernel writes to {mapping.block_mappings[index].origin}, which is an input",
+                expected="inputs are only read",
+                hint="write to an output, alias the input to one (input_output_aliases), or use scratch memory",
+            )
+
+
+def check_scratch(avals: Sequence[Any], target: Target | None) -> None:
+    """Scratch is arrays in shared memory, and fits there."""
+    total = 0
+    for index, aval in enumerate(avals):
+        what, inner = f"scratch {index}", getattr(aval, "inner_aval", None)
+        if inner is None or compat.is_extended_dtype(inner):
+            kind = aval if inner is None else inner
+            raise UnsupportedError(f"{what} is no array: barriers and semaphores are not supported", got=kind)
+        check_dtype(inner.dtype, what)
+        if str(aval.memory_space) not in _SCRATCH_SPACES:
+            raise UnsupportedError(
+                f"{what} is in memory space {str(aval.memory_space)!r}, which this GPU kernel does not have",
+                expected="shared memory: jax.experimental.pallas.mosaic_gpu.SMEM(shape, dtype)",
+            )
+        total += math.prod(inner.shape) * max(1, inner.dtype.itemsize)
+    if target is not None and total > target.max_shared_bytes:
+        raise KernelError(
+            "the scratch arrays do not fit shared memory",
+            got=f"{total} bytes",
+            expected=f"at most {target.max_shared_bytes} bytes a block on {target.name}",
+            hint="use smaller scratch arrays",
+        )

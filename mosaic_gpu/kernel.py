@@ -1,0 +1,125 @@
+"""From the parameters of a `pallas_call` equation to compiled code, each made once."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from mosaic_gpu.checks import check_params
+from mosaic_gpu.lowering.kernel_call import KernelCall
+from mosaic_gpu.options import CompilerParams, lowering_options
+from mosaic_gpu.runtime.interface import ArrayType, Program
+
+
+def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelCall:
+    """The `KernelCall` of an equation's parameters, checked.
+
+    Arguments:
+      target: takes the place of the target in the compiler parameters.
+
+    Raises:
+      KernelError, UnsupportedError: a rule is broken (see `checks`); no IR was made.
+    """
+    given = params["compiler_params"]
+    choices = given if isinstance(given, CompilerParams) else CompilerParams()
+    check_params(params, choices, target)
+    mapping = params["grid_mapping"]
+    return KernelCall(
+        name=kernel_name(params["jaxpr"]),
+        jaxpr=params["jaxpr"],
+        grid_mapping=mapping,
+        out_avals=tuple(params["out_avals"]),
+        input_output_aliases=tuple(params["input_output_aliases"]),
+        options=lowering_options(choices, target, mapping.vmapped_dims, len(mapping.grid)),
+    )
+
+
+def kernel_name(jaxpr: Any) -> str:
+    """The kernel's name as an identifier of PTX (PTX ISA 4.4): the `name=` given, or its function's."""
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", jaxpr.debug_info.func_name or "").strip("_")
+    return name if name and not name[0].isdigit() and name != "WARP_SZ" else f"kernel_{name}".rstrip("_")
+
+
+@dataclass
+class Compilation:
+    """A kernel on its way through the stages: PTX at once, the cubin when it is asked for.
+
+    Attributes:
+      ptx: the artifact of stage "ptx".
+      program: what a runtime needs.
+      seconds: time of each stage that ran, by name.
+    """
+
+    ptx: Any
+    program: Program
+    seconds: dict[str, float]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _cubin: Any = None
+
+    def cubin(self, call: KernelCall) -> Any:
+        """The artifact of stage "cubin"; `call` is what this is the compilation of."""
+        from mosaic_gpu.lowering.pipeline import run_stages
+
+        with self._lock:
+            if self._cubin is None:
+                self._cubin = run_stages(self.ptx, call.options, start="ptx", observer=_record(self.seconds))
+            return self._cubin
+
+
+# Keyed by the jaxpr itself, which JAX keeps for as long as a function can be called again: the code of a
+# kernel goes with its jaxpr, and nothing is compared by a text that could leave something out.
+_COMPILATIONS: WeakKeyDictionary[Any, dict[Any, Compilation]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def compilation_of(call: KernelCall) -> Compilation:
+    """The compilation of `call`, made when it is first asked for."""
+    key = (call.name, call.grid_mapping, call.out_avals, call.input_output_aliases, call.options)
+    with _LOCK:
+        found = _COMPILATIONS.setdefault(call.jaxpr, {}).get(key)
+    if found is None:
+        found = _compile(call)
+        with _LOCK:
+            found = _COMPILATIONS.setdefault(call.jaxpr, {}).setdefault(key, found)
+    return found
+
+
+def _compile(call: KernelCall) -> Compilation:
+    from mosaic_gpu.lowering.pipeline import compile_call
+
+    seconds: dict[str, float] = {}
+    ptx = compile_call(call, stop="ptx", observer=_record(seconds))
+    return Compilation(ptx, _program(call, ptx), seconds)
+
+
+def _record(seconds: dict[str, float]) -> Callable[[Any, Any, float], None]:
+    def observer(stage: Any, artifact: Any, took: float) -> None:
+        seconds[stage.name] = took
+
+    return observer
+
+
+def _program(call: KernelCall, ptx: Any) -> Program:
+    mapping, launch = call.grid_mapping, ptx.launch
+    arrays = tuple(_array_type(block.array_aval) for block in mapping.block_mappings)
+    return Program(
+        name=call.name,
+        ptx=ptx.text,
+        entry=launch.entry,
+        grid=launch.grid,
+        block=launch.block,
+        shared_bytes=launch.shared_bytes,
+        operands=arrays[: mapping.num_inputs],
+        results=arrays[mapping.num_inputs :],
+        aliases=call.input_output_aliases,
+    )
+
+
+def _array_type(aval: Any) -> ArrayType:
+    return ArrayType(tuple(aval.shape), np.dtype(aval.dtype))

@@ -1,0 +1,120 @@
+"""Registration with JAX: how a `pallas_call` with our parameters becomes part of a JAX program.
+
+On platform "cuda" a kernel is a custom call that carries its cubin; on "cpu" it is a call back to the host,
+which runs the kernel's PTX on the simulator.  Both compile while JAX lowers, so errors come before anything
+runs.  Kernels of others, and kernels under `interpret=`, go to JAX's own rule unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
+from mosaic_gpu.lowering.jaxpr import compat
+
+CUSTOM_CALL_TARGET = "mosaic_gpu_kernel_v1"
+"""Name of the custom call on platform "cuda"; `_custom_call_attributes` says what it carries."""
+
+_SUPPORTED_PLATFORMS = ("cpu", "cuda")
+
+
+def register(params_class: type[Any]) -> None:
+    """Makes this compiler lower every `pallas_call` whose compiler parameters are a `params_class`."""
+    for folder in _own_folders():
+        compat.hide_from_tracebacks(folder)
+    compat.register_backend(params_class, _lower_ours)
+    compat.replace_pallas_call_lowering(functools.partial(_lower, params_class))
+    compat.allow_in_exports(CUSTOM_CALL_TARGET)
+
+
+def _own_folders() -> list[str]:
+    from mosaic_gpu import dialect, lowering
+
+    return [str(Path(path).parent) for path in (__file__, str(dialect.__file__), str(lowering.__file__))]
+
+
+def _lower(params_class: type[Any], original: Callable[..., Any], ctx: Any, *operands: Any, **params: Any) -> Any:
+    """The lowering rule of `pallas_call`: ours, or JAX's."""
+    if params["interpret"] or not isinstance(params["compiler_params"], params_class):
+        return original(ctx, *operands, **params)
+    return _lower_ours(ctx, *operands, **params)
+
+
+@ends_at_kernel
+def _lower_ours(ctx: Any, *operands: Any, **params: Any) -> Any:
+    platforms = ctx.platforms or ctx.module_context.platforms
+    for platform in platforms:
+        if platform not in _SUPPORTED_PLATFORMS:
+            raise UnsupportedError(f"kernels of mosaic_gpu do not run on platform {platform!r}", expected="cpu or cuda")
+    rules = {
+        "cpu": functools.partial(_lower_on_cpu, params=params),
+        "cuda": functools.partial(_lower_on_cuda, params=params),
+    }
+    return compat.lower_per_platform(ctx, rules, operands)
+
+
+def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
+    from mosaic_gpu.kernel import compilation_of, kernel_call
+    from mosaic_gpu.runtime.run import run
+    from mosaic_gpu.runtime.simulated import SimulatedRuntime
+
+    call = kernel_call(params)
+    program = compilation_of(call).program
+    loaded = SimulatedRuntime().load(program)
+
+    def simulate(*arrays: Any) -> tuple[Any, ...]:
+        results, stats = run(program, loaded, [np.asarray(a) for a in arrays])
+        for text in stats.printed:
+            print(text)
+        return tuple(results)
+
+    emit = functools.partial(compat.emit_host_call, callback=simulate, side_effect=compat.has_effects(call.jaxpr))
+    return _emit_in_bytes(emit, ctx, operands)
+
+
+def _lower_on_cuda(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
+    from mosaic_gpu.kernel import compilation_of, kernel_call
+
+    call = kernel_call(params)
+    compilation = compilation_of(call)
+    attributes = _custom_call_attributes(compilation.program, compilation.cubin(call).data)
+    emit = functools.partial(
+        compat.emit_custom_call,
+        target=CUSTOM_CALL_TARGET,
+        attributes=attributes,
+        aliases=dict(call.input_output_aliases),
+        side_effect=compat.has_effects(call.jaxpr),
+    )
+    return _emit_in_bytes(emit, ctx, operands)
+
+
+def _custom_call_attributes(program: Any, cubin: bytes) -> dict[str, str | bytes | int | tuple[int, ...]]:
+    """What the launcher needs: the kernel's parameters are the operands' pointers, then the results'."""
+    return {
+        "version": 1,
+        "name": program.name,
+        "entry": program.entry,
+        "cubin": cubin,
+        "grid": program.grid,
+        "block": program.block,
+        "shared_bytes": program.shared_bytes,
+    }
+
+
+def _emit_in_bytes(emit: Callable[..., list[Any]], ctx: Any, operands: Sequence[Any]) -> list[Any]:
+    """Emits a call whose 4-bit integers take a byte each, as a kernel's memory holds them."""
+    wide = ctx.replace(avals_in=_in_bytes(ctx.avals_in), avals_out=_in_bytes(ctx.avals_out))
+    results = emit(wide, operands=compat.convert_values(operands, wide.avals_in))
+    narrow: list[Any] = compat.convert_values(results, ctx.avals_out)
+    return narrow
+
+
+def _in_bytes(avals: Sequence[Any]) -> list[Any]:
+    from mosaic_gpu.runtime.interface import ArrayType
+
+    return [a.update(dtype=ArrayType(a.shape, np.dtype(a.dtype)).memory_dtype) for a in avals]

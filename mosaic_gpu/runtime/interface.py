@@ -1,0 +1,81 @@
+"""What a compiled kernel is to a runtime, and what a runtime is to the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_NARROW = {np.dtype(ml_dtypes.int4): np.dtype(np.int8), np.dtype(ml_dtypes.uint4): np.dtype(np.uint8)}
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """Shape and dtype of a whole array that a kernel takes or gives."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def memory_dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements in a kernel's memory: 4-bit integers take a byte each."""
+        return _NARROW.get(self.dtype, self.dtype)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled kernel, ready to be loaded.
+
+    Attributes:
+      name: the kernel's name.
+      ptx: the code.
+      entry: name of the entry point; its parameters are one pointer an operand, then one a result.
+      grid, block: blocks and threads a block, along x, y, z.
+      shared_bytes: dynamic shared memory a block.
+      operands, results: the arrays.
+      aliases: pairs (operand, result) that are one memory.
+    """
+
+    name: str
+    ptx: str
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    operands: tuple[ArrayType, ...]
+    results: tuple[ArrayType, ...]
+    aliases: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class RunStats:
+    """What a run tells besides its results.
+
+    Attributes:
+      instructions: instructions run, counted once a warp; 0 where the runtime does not count.
+      printed: what the kernel printed, one text a print.
+    """
+
+    instructions: int = 0
+    printed: tuple[str, ...] = ()
+
+
+class LoadedProgram(Protocol):
+    """A program that is ready to run."""
+
+    def launch(self, arrays: Sequence[Array]) -> RunStats:
+        """Runs it once; `arrays` are the memory behind the entry's pointers, written in place."""
+        ...
+
+
+class Runtime(Protocol):
+    """Something that runs programs."""
+
+    def load(self, program: Program) -> LoadedProgram:
+        """Makes `program` ready; raises UnsupportedError for code that this runtime cannot run."""
+        ...
