@@ -29,13 +29,13 @@ _SEMANTICS = ("parallel", "sequential")
 _SCRATCH_SPACES = ("smem", "default")
 
 
-def check_params(params: Mapping[str, Any], choices: Any, target: str | None = None) -> None:
+def check_params(params: Mapping[str, Any], choices: Any, target: Any) -> None:
     """Checks the parameters of a `pallas_call` equation, and what the user chose for it.
 
     Arguments:
       params: of the equation.
       choices: the `CompilerParams`.
-      target: takes the place of the target among them, where it is not None.
+      target: the name of the architecture to compile for.
 
     Raises:
       KernelError, UnsupportedError: ending with the line of the kernel, or of the value in it.
@@ -54,9 +54,9 @@ def kernel_source(jaxpr: Any) -> SourceLine | None:
     return SourceLine(info.func_filename, info.func_lineno, info.func_name)
 
 
-def _check(params: Mapping[str, Any], choices: Any, target: str | None) -> None:
+def _check(params: Mapping[str, Any], choices: Any, target: Any) -> None:
     mapping, jaxpr = params["grid_mapping"], params["jaxpr"]
-    machine = check_target(target if target is not None else choices.target)
+    machine = parse_target(target)
     check_num_warps(choices.num_warps)
     check_switches(choices)
     check_call(params)
@@ -69,11 +69,6 @@ def _check(params: Mapping[str, Any], choices: Any, target: str | None) -> None:
     check_written_inputs(jaxpr, params["input_output_aliases"], mapping)
     check_scratch(mapping.scratch_avals, machine)
     check_values(jaxpr)
-
-
-def check_target(name: Any) -> Target | None:
-    """`name` (None: not chosen) is a target of the table."""
-    return None if name is None else parse_target(name)
 
 
 def check_num_warps(num_warps: Any) -> None:
@@ -115,7 +110,14 @@ def check_grid(grid: Sequence[Any], vmapped: Sequence[int]) -> None:
     """Every bound is an int from 0 on; `vmapped` dimensions are jax.vmap's and not counted in messages."""
     for dim, bound in enumerate(grid):
         own = dim - sum(1 for d in vmapped if d < dim)
-        _check_bound(bound, "a dimension added by jax.vmap" if dim in vmapped else f"dimension {own}")
+        where = "a dimension added by jax.vmap" if dim in vmapped else f"dimension {own}"
+        if compat.is_dynamic_bound(bound):
+            raise UnsupportedError(
+                f"the grid bound of {where} is a traced value: dynamic grids are not supported",
+                expected="a Python int",
+                hint="make the bound static, for instance with static_argnums of jax.jit",
+            )
+        _check_bound(bound, where)
     blocks = math.prod(grid)
     if blocks > MAX_BLOCKS:
         raise KernelError("the grid has more blocks than a GPU can launch", got=blocks, expected=f"<= {MAX_BLOCKS}")
@@ -126,39 +128,27 @@ def check_grid_argument(grid: Any, source: SourceLine | None) -> Any:
 
     JAX takes every bound that is no Python int for a traced one; here only arrays are.
 
-    Raises KernelError, at `source`, for a bound that is neither an integer nor an integer scalar array.
+    Raises KernelError, at `source`, for a bound that is neither an integer nor an array.
     """
     bounds = grid if isinstance(grid, (tuple, list)) else (grid,)
     if any(isinstance(bound, tuple) for bound in bounds):
         return grid  # a named grid
-    checked = []
-    for dim, bound in enumerate(bounds):
-        if isinstance(bound, np.integer):
-            bound = int(bound)
-        if not compat.is_traced(bound):
-            try:
+    checked = [int(bound) if isinstance(bound, np.integer) else bound for bound in bounds]
+    try:
+        for dim, bound in enumerate(checked):
+            if not compat.is_traced(bound):
                 _check_bound(bound, f"dimension {dim}")
-            except MosaicGpuError as error:
-                raise error.at(source) from None
-        checked.append(bound)
+    except KernelError as error:
+        raise error.at(source) from None
     return tuple(checked)
 
 
 def _check_bound(bound: Any, where: str) -> None:
-    if bound is None or isinstance(bound, float) or type(bound) is bool:
-        raise KernelError(f"the grid bound of {where} is not an int", got=repr(bound), expected="an int >= 0")
-    if compat.is_dynamic_bound(bound):
-        raise UnsupportedError(
-            f"the grid bound of {where} is a traced value: dynamic grids are not supported",
-            expected="a Python int",
-            hint="make the bound static, for instance with static_argnums of jax.jit",
-        )
     if type(bound) is not int:
         raise KernelError(f"the grid bound of {where} is not an int", got=repr(bound), expected="an int >= 0")
     if not 0 <= bound <= MAX_EXTENT:
-        raise KernelError(
-            f"the grid bound of {where} is out of range", got=bound, expected=f"an int from 0 to {MAX_EXTENT}"
-        )
+        expected = f"an int from 0 to {MAX_EXTENT}"
+        raise KernelError(f"the grid bound of {where} is out of range", got=bound, expected=expected)
 
 
 def check_dimension_semantics(semantics: Any, rank: int) -> None:
@@ -220,7 +210,7 @@ def check_written_inputs(jaxpr: Any, aliases: Sequence[tuple[int, int]], mapping
             )
 
 
-def check_scratch(avals: Sequence[Any], target: Target | None) -> None:
+def check_scratch(avals: Sequence[Any], target: Target) -> None:
     """Scratch is arrays in shared memory, and fits there."""
     total = 0
     for index, aval in enumerate(avals):
@@ -235,7 +225,7 @@ def check_scratch(avals: Sequence[Any], target: Target | None) -> None:
                 expected="shared memory: jax.experimental.pallas.mosaic_gpu.SMEM(shape, dtype)",
             )
         total += math.prod(inner.shape) * max(1, inner.dtype.itemsize)
-    if target is not None and total > target.max_shared_bytes:
+    if total > target.max_shared_bytes:
         raise KernelError(
             "the scratch arrays do not fit shared memory",
             got=f"{total} bytes",

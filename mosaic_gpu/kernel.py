@@ -13,7 +13,8 @@ import numpy as np
 
 from mosaic_gpu.checks import check_params
 from mosaic_gpu.lowering.kernel_call import KernelCall
-from mosaic_gpu.options import CompilerParams, lowering_options
+from mosaic_gpu.lowering.targets import parse_target
+from mosaic_gpu.options import DEFAULT_TARGET, CompilerParams, lowering_options
 from mosaic_gpu.runtime.interface import ArrayType, Program
 
 
@@ -28,6 +29,8 @@ def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelC
     """
     given = params["compiler_params"]
     choices = given if isinstance(given, CompilerParams) else CompilerParams()
+    if target is None:
+        target = DEFAULT_TARGET if choices.target is None else choices.target
     check_params(params, choices, target)
     mapping = params["grid_mapping"]
     return KernelCall(
@@ -36,7 +39,7 @@ def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelC
         grid_mapping=mapping,
         out_avals=tuple(params["out_avals"]),
         input_output_aliases=tuple(params["input_output_aliases"]),
-        options=lowering_options(choices, target, mapping.vmapped_dims, len(mapping.grid)),
+        options=lowering_options(choices, parse_target(target).name, mapping.vmapped_dims, len(mapping.grid)),
     )
 
 

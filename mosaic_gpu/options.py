@@ -39,11 +39,11 @@ class CompilerParams(CompilerParamsBase):
             object.__setattr__(self, "dimension_semantics", tuple(self.dimension_semantics))
 
 
-def lowering_options(params: CompilerParams, target: str | None, vmapped: Sequence[int], rank: int) -> LoweringOptions:
+def lowering_options(params: CompilerParams, target: str, vmapped: Sequence[int], rank: int) -> LoweringOptions:
     """The lowering's view of `params`.
 
     Arguments:
-      target: takes the place of the parameters' own target, where it is not None.
+      target: the architecture.
       vmapped: grid dimensions that `jax.vmap` added: they are parallel.
       rank: of the grid, the added dimensions included.
     """
@@ -52,7 +52,7 @@ def lowering_options(params: CompilerParams, target: str | None, vmapped: Sequen
         words = iter(semantics)
         semantics = tuple("parallel" if d in vmapped else next(words) for d in range(rank))
     return LoweringOptions(
-        target=target or params.target or DEFAULT_TARGET,
+        target=target,
         num_warps=params.num_warps,
         approx_math=params.approx_math,
         dimension_semantics=semantics,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax
 import numpy as np
 from jax._src import callback as callback_lib
 from jax._src import core, dtypes, effects, ffi, source_info_util, state, traceback_util
