@@ -62,10 +62,8 @@ class Stage:
     read: Callable[[bytes, str], Artifact]
 
 
-class Observer(Protocol):
-    """Is told of each stage that ran: its artifact and the seconds it took."""
-
-    def __call__(self, stage: Stage, artifact: Artifact, seconds: float) -> None: ...
+# Is told of each stage that ran: its artifact and the seconds it took.
+Observer = Callable[[Stage, Artifact, float], None]
 
 
 def layout_passes() -> tuple[Pass, ...]:
@@ -175,7 +173,10 @@ def run_stages(
     Modules live in the current context: call this inside `compilation_context()`.
     """
     first = 0 if start is None else stage_index(start) + 1
-    for stage in STAGES[first : stage_index(stop) + 1]:
+    last = stage_index(stop)
+    if first > last + 1:
+        raise KernelError(f"stage {stop!r} comes before {start!r}, where the artifact is")
+    for stage in STAGES[first : last + 1]:
         began = time.perf_counter()
         with translated_errors(stage.name):
             artifact = stage.run(artifact, options)
@@ -203,7 +204,7 @@ def read_artifact(stage: str, path: Path) -> Artifact:
 
 @dataclass(frozen=True)
 class DumpToFolder:
-    """An observer that writes every artifact to `folder`, as `<name>.<nn>_<stage><suffix>`... in order."""
+    """An observer that writes every artifact to `folder`, each as `<name><suffix>`."""
 
     folder: Path
     name: str

@@ -138,7 +138,7 @@ def compile_ptx(call: KernelCall, observer: Observer | None = None) -> Ptx:
 
 def compile_cubin(ptx: Ptx, options: LoweringOptions, observer: Observer | None = None) -> Cubin:
     """The cubin of `ptx`, taken from the default cache or assembled and kept there."""
-    from mosaic_gpu.lowering.cubin import assembler_version
+    from mosaic_gpu.lowering.assemblers import assembler_version
     from mosaic_gpu.lowering.pipeline import run_stages
 
     store = default_cache()
