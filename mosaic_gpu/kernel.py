@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +16,9 @@ from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.options import DEFAULT_TARGET, CompilerParams, lowering_options
 from mosaic_gpu.runtime.interface import ArrayType, Program
+
+if TYPE_CHECKING:
+    from mosaic_gpu.lowering.pipeline import Observer
 
 
 def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelCall:
@@ -67,11 +70,11 @@ class Compilation:
 
     def cubin(self, call: KernelCall) -> Any:
         """The artifact of stage "cubin"; `call` is what this is the compilation of."""
-        from mosaic_gpu.lowering.pipeline import run_stages
+        from mosaic_gpu.cache import compile_cubin
 
         with self._lock:
             if self._cubin is None:
-                self._cubin = run_stages(self.ptx, call.options, start="ptx", observer=_record(self.seconds))
+                self._cubin = compile_cubin(self.ptx, call.options, _record(self.seconds))
             return self._cubin
 
 
@@ -94,16 +97,16 @@ def compilation_of(call: KernelCall) -> Compilation:
 
 
 def _compile(call: KernelCall) -> Compilation:
-    from mosaic_gpu.lowering.pipeline import compile_call
+    from mosaic_gpu.cache import compile_ptx
 
     seconds: dict[str, float] = {}
-    ptx = compile_call(call, stop="ptx", observer=_record(seconds))
+    ptx = compile_ptx(call, _record(seconds))
     return Compilation(ptx, _program(call, ptx), seconds)
 
 
-def _record(seconds: dict[str, float]) -> Callable[[Any, Any, float], None]:
-    def observer(stage: Any, artifact: Any, took: float) -> None:
-        seconds[stage.name] = took
+def _record(times: dict[str, float]) -> Observer:
+    def observer(stage: Any, artifact: Any, seconds: float) -> None:
+        times[stage.name] = seconds
 
     return observer
 
