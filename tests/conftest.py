@@ -11,6 +11,9 @@ import pytest
 # Read by JAX when its first array is made: the tests of shard_map and pmap need several host devices.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
 
+# Code that an earlier run compiled proves nothing about the compiler of today.
+os.environ["MOSAIC_GPU_CACHE_DIR"] = ""
+
 # A first example compiles a kernel, so the time of one example says nothing; a run draws the same examples each time.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=500, print_blob=True)
