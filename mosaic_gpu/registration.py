@@ -68,10 +68,10 @@ def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]
     loaded = SimulatedRuntime().load(program)
 
     def simulate(*arrays: Any) -> tuple[Any, ...]:
-        results, stats = run(program, loaded, [np.asarray(a) for a in arrays])
-        for text in stats.printed:
-            print(text)
-        return tuple(results)
+        given = zip(arrays, program.operands, strict=True)
+        results, _ = run(program, loaded, [np.asarray(a).astype(t.dtype, copy=False) for a, t in given])
+        wanted = zip(results, program.results, strict=True)
+        return tuple(result.astype(t.memory_dtype, copy=False) for result, t in wanted)
 
     emit = functools.partial(compat.emit_host_call, callback=simulate, side_effect=compat.has_effects(call.jaxpr))
     return _emit_in_bytes(emit, ctx, operands)

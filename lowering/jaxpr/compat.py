@@ -15,11 +15,12 @@ from jax._src import callback as callback_lib
 from jax._src import core, dtypes, effects, ffi, source_info_util, state, traceback_util
 from jax._src.export import _export
 from jax._src.interpreters import mlir
-from jax._src.lib.mlir.dialects import hlo
 from jax._src.pallas import core as pallas_core
 from jax._src.pallas import pallas_call
 from jax._src.state import indexing as state_indexing
 from jax._src.state import types as state_types
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 CompilerParamsBase = pallas_core.CompilerParams
 pallas_call_p = pallas_call.pallas_call_p
@@ -99,8 +100,8 @@ def allow_in_exports(custom_call_target: str) -> None:
 
 def convert_values(values: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     """Emits StableHLO conversions of `values` to the types of `avals`, where they differ."""
-    types = [mlir.ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in avals]
-    return [v if v.type == t else hlo.convert(t, v) for v, t in zip(values, types, strict=True)]
+    types = [ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in avals]
+    return [v if v.type == t else stablehlo.convert(t, v) for v, t in zip(values, types, strict=True)]
 
 
 def emit_host_call(ctx: Any, callback: Callable[..., Any], operands: Sequence[Any], side_effect: bool) -> list[Any]:
@@ -144,8 +145,8 @@ def _attribute(value: str | bytes | int | tuple[int, ...]) -> Any:
     if isinstance(value, int):
         return mlir.i64_attr(value)
     if isinstance(value, tuple):
-        return mlir.ir.DenseI64ArrayAttr.get(value)
-    return mlir.ir.StringAttr.get(value)
+        return ir.DenseI64ArrayAttr.get(value)
+    return ir.StringAttr.get(value)
 
 
 def lower_per_platform(ctx: Any, rules: Mapping[str, Callable[..., Any]], operands: Sequence[Any]) -> Any:
@@ -204,3 +205,11 @@ def function_source(jaxpr: Any) -> tuple[str, int] | None:
 def unflatten_index_map(block_mapping: Any, results: Sequence[Any]) -> tuple[Any, ...]:
     """The results of an index map, one a dimension: what `pl.ds` made comes back as a Slice."""
     return tuple(jax.tree_util.tree_unflatten(block_mapping.index_map_out_tree, list(results)))
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of a `scan`'s operands are constants, and how many are carried; the others are scanned over."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)

@@ -58,7 +58,7 @@ class RunStats:
 
     Attributes:
       instructions: instructions run, counted once a warp; 0 where the runtime does not count.
-      printed: what the kernel printed, one text a print.
+      printed: what the kernel printed, one text a print; it went to standard output as well.
     """
 
     instructions: int = 0

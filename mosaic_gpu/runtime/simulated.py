@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mosaic_gpu.runtime.interface import Array, LoadedProgram, Program, RunStats
+
+if TYPE_CHECKING:
+    from mosaic_gpu.simulator import Module
 
 
 @dataclass(frozen=True)
 class _Simulation:
     program: Program
-    module: Any
+    module: Module
 
     def launch(self, arrays: Sequence[Array]) -> RunStats:
         program = self.program
         result = self.module.launch(
             program.entry, program.grid, program.block, list(arrays), shared_bytes=program.shared_bytes
         )
-        return RunStats(int(result.instructions), tuple(result.printed))
+        return RunStats(result.warp_instructions, result.printed)
 
 
 class SimulatedRuntime:

@@ -1,0 +1,78 @@
+"""`jax.export` for platform "cuda" on a machine without a GPU: our custom call, with the cubin in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.experimental import pallas as pl
+
+import mosaic_gpu
+from mosaic_gpu.registration import CUSTOM_CALL_TARGET
+
+X = np.arange(8, dtype=np.float32)
+
+
+def _plus_one(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...] + 1
+
+
+def plus_one(x: Any, **options: Any) -> Any:
+    """x + 1, by one block."""
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(_plus_one, out, compiler_params=mosaic_gpu.CompilerParams(), **options)(x)
+
+
+def _custom_call(module: str) -> str:
+    (line,) = (line for line in module.splitlines() if f"custom_call @{CUSTOM_CALL_TARGET}" in line)
+    return line
+
+
+def _bytes_attribute(line: str, name: str) -> bytes:
+    match = re.search(rf'{name} = "((?:[^"\\]|\\.)*)"', line)
+    assert match is not None
+    return re.sub(rb"\\([0-9A-F]{2}|\\)", lambda m: bytes.fromhex(m[1].decode()), match[1].encode())
+
+
+def test_the_module_holds_the_cubin_of_the_target_and_the_launch() -> None:
+    line = _custom_call(export.export(jax.jit(plus_one), platforms=["cuda"])(X).mlir_module())
+    compiled = mosaic_gpu.compile(plus_one, X)
+    assert _bytes_attribute(line, "cubin")[:4] == b"\x7fELF"
+    assert f'entry = "{compiled.launch_facts.entry}"' in line
+    threads = compiled.launch_facts.block[0]
+    assert re.search(rf"block = (dense<\[|array<i64: ){threads}, 1, 1", line)
+    assert re.search(r"version = 1 : i64", line)
+
+
+def test_it_is_serialised_and_read_back() -> None:
+    exported = export.export(jax.jit(plus_one), platforms=["cuda"])(X)
+    again = export.deserialize(exported.serialize())
+    assert again.platforms == ("cuda",)
+    assert _custom_call(again.mlir_module()) == _custom_call(exported.mlir_module())
+
+
+def test_arrays_are_row_major_and_an_alias_is_told_to_xla() -> None:
+    def call(x: Any) -> Any:
+        return plus_one(x, input_output_aliases={0: 0})
+
+    x = np.zeros((2, 3), np.float32)
+    line = _custom_call(jax.jit(call).trace(x).lower(lowering_platforms=("cuda",)).as_text())
+    assert "operand_layouts = [dense<[1, 0]>" in line
+    assert "result_layouts = [dense<[1, 0]>" in line
+    assert re.search(r"output_operand_alias<[^>]*operand_index = 0", line)
+
+
+def test_several_kernels_in_one_program_are_several_calls() -> None:
+    module = jax.jit(lambda x: plus_one(plus_one(x)).sum() + plus_one(jnp.float32(1)))
+    text = module.trace(X).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count(f"custom_call @{CUSTOM_CALL_TARGET}") >= 2
+
+
+def test_a_fault_is_found_while_exporting() -> None:
+    with pytest.raises(mosaic_gpu.KernelError, match="grid bound of dimension 0"):
+        export.export(jax.jit(lambda x: plus_one(x, grid=(-1,))), platforms=["cuda"])(X)
