@@ -190,6 +190,12 @@ class Layout:
         groups = (tuple(widen(image, 0) for image in group) for group in (self.register, self.lane, self.warp))
         return Layout(widen(self.base, 1), *groups)
 
+    def append(self, factor: int) -> Layout:
+        """The layout with a new last dimension of `factor` (a power of two) elements, in each thread's lowest registers."""
+        bits = tuple((0,) * self.rank + (1 << i,) for i in range(ceil_log2(factor)))
+        wide = self.insert(self.rank)
+        return Layout((*self.base, factor), (*bits, *wide.register), wide.lane, wide.warp)
+
     def transpose(self, permutation: Sequence[int]) -> Layout:
         """The layout whose dimension i is dimension `permutation[i]` of this one."""
         return self._select(permutation)

@@ -1,0 +1,75 @@
+"""Chooses how many warps run one block of a kernel.
+
+Requires: nothing. Does: sets `num_warps` of each `mgpu.kernel` to the user's choice, or by the largest
+tile: at least as many warps as leave a thread 16 elements (up to 4 warps) or 32 (up to 8), and beyond that as many as
+keep the tile within 64 32-bit registers a thread. Leaves: everything else.
+
+    "mgpu.kernel"() ({ .. tensor<4x1000xf32> .. }) {num_warps = 0 : i32}
+    "mgpu.kernel"() ({ .. tensor<4x1000xf32> .. }) {num_warps = 4 : i32}      // 31 elements a thread
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.bits import is_power
+from mosaic_gpu.dialect.layouts import WARP_SIZE
+from mosaic_gpu.dialect.types import is_tile, shape_of, storage_bits
+from mosaic_gpu.errors import KernelError
+from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.passes.walk import body_of, kernels, walk
+
+MAX_WARPS = 32
+MAX_REGISTERS = 64
+"""32-bit registers of a thread that its part of the largest tile may take before more warps are used."""
+STEPS = ((4, 16), (8, 32))
+"""(warps, elements a thread): up to so many warps are used while a thread would have more elements than that."""
+
+
+def choose(elements: int, words: int) -> int:
+    """Warps for a kernel whose largest tile has `elements` elements and takes `words` 32-bit words."""
+    warps = 1
+    for most, per_thread in STEPS:
+        while warps < most and elements > warps * WARP_SIZE * per_thread:
+            warps *= 2
+    while warps < MAX_WARPS and words > warps * WARP_SIZE * MAX_REGISTERS:
+        warps *= 2
+    return warps
+
+
+def largest_tile(kernel: Any) -> tuple[int, int]:
+    """Most elements, and most 32-bit words, that one tile in the kernel has; (1, 1) where there are only scalars.
+
+    Elements narrower than 16 bits count as 16: the registers hold them no denser.
+    """
+    elements = words = 1
+    for op in walk(body_of(kernel)):
+        for result in op.results:
+            if is_tile(result.type):
+                tile = ir.RankedTensorType(result.type)
+                count = math.prod(shape_of(tile))
+                elements = max(elements, count)
+                words = max(words, count * max(16, storage_bits(tile.element_type)) // 32)
+    return elements, words
+
+
+@dataclass(frozen=True)
+class ChooseNumWarps:
+    """The pass; `LoweringOptions.num_warps` overrules it.  Raises KernelError where that is no power of two in 1..32."""
+
+    name: str = "choose-num-warps"
+
+    def apply(self, module: ir.Module, options: LoweringOptions) -> None:
+        if options.num_warps is not None and not (is_power(options.num_warps) and options.num_warps <= MAX_WARPS):
+            raise KernelError(
+                "num_warps must be a power of two",
+                got=options.num_warps,
+                expected=f"1, 2, 4 .. {MAX_WARPS}",
+                hint="leave num_warps out to have it chosen",
+            )
+        for kernel in kernels(module):
+            warps = options.num_warps or choose(*largest_tile(kernel))
+            kernel.attributes["num_warps"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), warps)
