@@ -213,3 +213,13 @@ def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
+
+
+def is_key(aval: Any) -> bool:
+    """Whether a value is an array of random keys, whose words are a dimension that its shape does not have."""
+    return isinstance(aval, core.ShapedArray) and len(core.physical_aval(aval).shape) > len(aval.shape)
+
+
+def eval_jaxpr(jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
+    """The results of a jaxpr, applied to arrays (traced ones, too)."""
+    return list(core.eval_jaxpr(jaxpr, jaxpr.consts, *arguments))
