@@ -30,11 +30,14 @@ def translated_errors(stage: str) -> Iterator[None]:
 
 def error_source(error: ir.MLIRError) -> SourceLine | None:
     """The first line of a source file that the diagnostics of `error` name; None where they name none."""
-    for diagnostic in error.error_diagnostics:
-        for file, line in _PLACE.findall(str(diagnostic.location)):
-            if file != "-":
-                return SourceLine(file, int(line))
-    return None
+    sources = (location_source(diagnostic.location) for diagnostic in error.error_diagnostics)
+    return next((source for source in sources if source is not None), None)
+
+
+def location_source(location: ir.Location) -> SourceLine | None:
+    """The first line of a source file that `location` names; None where it names none."""
+    places = _PLACE.findall(str(location))
+    return next((SourceLine(file, int(line)) for file, line in places if file != "-"), None)
 
 
 def parse_module(text: str, file: str) -> ir.Module:

@@ -6,7 +6,10 @@ Requires a module of `llvm.func` kernels whose bodies hold arith, math, vector, 
 from __future__ import annotations
 
 from mosaic_gpu.dialect._mlir import PassManager, ir, llvm
+from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.artifacts import LlvmIr, with_launch
+from mosaic_gpu.lowering.diagnostics import location_source
+from mosaic_gpu.lowering.float_text import with_plain_floats
 from mosaic_gpu.lowering.launch import launch_facts
 from mosaic_gpu.lowering.options import LoweringOptions
 
@@ -23,10 +26,32 @@ LLVM_PASSES = (
     "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}",
 )
 
+_TRANSLATABLE = ("llvm.", "nvvm.", "builtin.module")
+
 
 def translate_to_llvm(module: ir.Module, options: LoweringOptions) -> LlvmIr:
     """The LLVM IR of `module`, which is changed in place on the way."""
     launch = launch_facts(module)
     PassManager.parse(f"builtin.module({','.join(LLVM_PASSES)})").run(module.operation)
-    text = llvm.translate_module_to_llvmir(module.operation)
+    _check_translatable(module)
+    text = with_plain_floats(llvm.translate_module_to_llvmir(module.operation))
     return LlvmIr(with_launch(text, launch, ";"), launch)
+
+
+def _check_translatable(module: ir.Module) -> None:
+    """Raises InternalError for an op that is left over: the translation would crash the process at it."""
+    foreign: list[ir.Operation] = []
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        if not op.name.startswith(_TRANSLATABLE):
+            foreign.append(op)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    if foreign:
+        raise InternalError(
+            f"stage 'llvm' failed: {foreign[0].name} has no conversion to LLVM",
+            hint="please report it, with the kernel",
+            source=location_source(foreign[0].location),
+        )

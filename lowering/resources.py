@@ -29,7 +29,8 @@ class Resources:
 
     Attributes:
       registers: 32-bit registers.
-      shared_bytes: static shared memory (the dynamic part is in the launch).
+      shared_bytes: static shared memory as `cuobjdump -res-usage` counts it, so with the 1024 bytes that the system
+        keeps of a block that uses any from sm_90 on; the dynamic part is in the launch.
       stack_bytes: local memory of the frame, spilled registers included.
       spill_store_bytes, spill_load_bytes: bytes that the code moves because registers ran out.
       constant_bytes: constant bank 0, which holds the parameters.

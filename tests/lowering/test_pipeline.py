@@ -1,0 +1,107 @@
+"""The table of stages: entered and left anywhere, observed, dumped, and its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mosaic_gpu.errors import InternalError, KernelError
+from mosaic_gpu.lowering.diagnostics import parse_module
+from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.pipeline import (
+    STAGE_NAMES,
+    STAGES,
+    DumpToFolder,
+    compilation_context,
+    read_artifact,
+    run_stages,
+    stage_index,
+)
+from tests.support.thread_ir import KERNEL_FILE, SINES
+
+OPTIONS = LoweringOptions()
+
+
+def _run(start: str, stop: str, artifact: Any = None, **arguments: Any) -> Any:
+    with compilation_context():
+        return run_stages(
+            parse_module(SINES, "sines") if artifact is None else artifact, OPTIONS, start=start, stop=stop, **arguments
+        )
+
+
+def test_the_table_names_the_stages_in_the_order_of_the_design() -> None:
+    assert STAGE_NAMES == ("dialect", "layouts", "nvvm", "llvm", "ptx", "cubin")
+
+
+def test_an_observer_is_told_of_each_stage_that_ran_in_order() -> None:
+    seen: list[tuple[str, bool]] = []
+    _run("nvvm", "cubin", observer=lambda stage, artifact, seconds: seen.append((stage.name, seconds > 0)))
+    assert seen == [("llvm", True), ("ptx", True), ("cubin", True)]
+
+
+def test_leaving_at_the_stage_of_entry_gives_the_artifact_itself() -> None:
+    with compilation_context():
+        module = parse_module(SINES, "sines")
+        assert run_stages(module, OPTIONS, start="nvvm", stop="nvvm") is module
+
+
+def test_stages_do_not_run_backwards() -> None:
+    with pytest.raises(KernelError, match="'llvm' comes before 'cubin'"):
+        _run("cubin", "llvm")
+
+
+def test_an_unknown_stage_is_an_error_that_names_the_stages() -> None:
+    with pytest.raises(KernelError, match="one of dialect, layouts, nvvm, llvm, ptx, cubin"):
+        stage_index("sass2")
+
+
+def test_the_launch_goes_along_to_the_cubin() -> None:
+    launch = _run("nvvm", "cubin").launch
+    assert (launch.entry, launch.grid, launch.block, launch.shared_bytes) == ("sines", (15, 1, 1), (64, 1, 1), 256)
+
+
+@pytest.mark.parametrize("stage", ["nvvm", "llvm", "ptx"])
+def test_a_stage_entered_from_the_file_it_was_dumped_to_gives_the_same_cubin(stage: str, tmp_path: Path) -> None:
+    whole = _run("nvvm", "cubin", observer=DumpToFolder(tmp_path, "sines"))
+    with compilation_context():
+        if stage == "nvvm":
+            path = tmp_path / "sines.nvvm.mlir"
+            path.write_text(parse_module(SINES, "sines").operation.get_asm(enable_debug_info=True))
+        path = tmp_path / f"sines{STAGES[stage_index(stage)].suffix}"
+        again = run_stages(read_artifact(stage, path), OPTIONS, start=stage, stop="cubin")
+    assert again == whole
+
+
+def test_a_cubin_read_from_a_file_tells_its_resources(tmp_path: Path) -> None:
+    whole = _run("nvvm", "cubin", observer=DumpToFolder(tmp_path, "sines"))
+    assert read_artifact("cubin", tmp_path / "sines.cubin").resources == whole.resources
+
+
+def test_text_that_does_not_parse_is_the_users_error_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.mlir"
+    path.write_text("module {\n  func.func @f( }\n")
+    with compilation_context(), pytest.raises(KernelError, match=f"{path}:2"):
+        read_artifact("nvvm", path)
+
+
+def test_a_module_that_does_not_verify_is_refused_when_read(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.mlir"
+    path.write_text('%c = arith.constant 1 : i32\n%d = "arith.addi"(%c) : (i32) -> i32\n')
+    with compilation_context(), pytest.raises(KernelError, match=r"arith\.addi.*2 operands"):
+        read_artifact("nvvm", path)
+
+
+def test_mlir_refusing_our_own_ir_is_an_internal_error_at_the_kernels_line() -> None:
+    text = SINES.replace("arith.addf %all, %v", "arith.addf %all, %v").replace(
+        f'llvm.return\n  }} loc("{KERNEL_FILE}":10:1)',
+        f'"test.unknown"() : () -> () loc("{KERNEL_FILE}":16:1)\n    llvm.return\n  }} loc("{KERNEL_FILE}":10:1)',
+    )
+    with compilation_context() as context:
+        context.allow_unregistered_dialects = True
+        module = parse_module(text, "sines")
+        with pytest.raises(InternalError, match="stage 'llvm' failed") as error:
+            run_stages(module, OPTIONS, start="nvvm", stop="llvm")
+    assert error.value.source is not None
+    assert (error.value.source.file, error.value.source.line) == (KERNEL_FILE, 16)
