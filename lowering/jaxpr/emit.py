@@ -116,6 +116,8 @@ def reshape(value: ir.Value, shape: Sequence[int]) -> ir.Value:
     """The same elements in row-major order under another shape."""
     if tuple(shape) == shape_of(value.type):
         return value
+    if not shape_of(value.type):
+        return broadcast(value, shape, ())
     return ReshapeOp(tile_type(tuple(shape), element_of(value.type)), value).result
 
 

@@ -1,0 +1,94 @@
+"""The views of whole arrays that the kernel's body works on: one block an operand and grid step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import arith, ir
+from mosaic_gpu.dialect.types import shape_of
+from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.lowering.jaxpr import emit
+from mosaic_gpu.lowering.jaxpr.compat import Blocked, BoundedSlice, Element, Slice, Squeezed, unflatten_index_map
+from mosaic_gpu.lowering.jaxpr.context import KernelState, lower_jaxpr
+from mosaic_gpu.lowering.jaxpr.intervals import interval_of
+
+_I32_MAX = 2**31 - 1
+
+
+def check_block(block: Any) -> None:
+    """Refuses, by name, the kinds of block that are not supported."""
+    if block.transforms:
+        raise UnsupportedError(
+            f"memory transforms on {block.origin} (tiling, swizzling, ..) are not supported",
+            hint="leave them out: how shared memory is laid out is the compiler's choice",
+        )
+    if "tmem" in str(block.transformed_block_aval.memory_space).lower():
+        raise UnsupportedError(f"{block.origin} is placed in tensor memory, which is not supported")
+    for dim in block.block_shape:
+        if not isinstance(dim, (Blocked, BoundedSlice, Element, Squeezed)):
+            raise UnsupportedError(f"block dimension {dim} of {block.origin} is not supported")
+
+
+def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence[ir.Value]) -> ir.Value:
+    """The block of `array` (a reference to the whole) at grid step `steps` (an i32 a dimension).
+
+    Blocked and Squeezed dimensions: index map times block size; Element and BoundedSlice: the index map
+    gives the first element, from which Element's low padding is taken away.  Where a block is not known to
+    lie inside the array, what is outside reads as zero and is never written.
+    """
+    shape = shape_of(array.type)
+    if not shape:
+        return array
+    indices = _block_indices(kernel, block, steps)
+    sizes = [1 if isinstance(b, Squeezed) else int(b.block_size) for b in block.block_shape]
+    offsets = [_offset(i, b, n) for i, b, n in zip(indices, block.block_shape, shape, strict=True)]
+    dropped = [d for d, b in enumerate(block.block_shape) if isinstance(b, Squeezed)]
+    checked = [
+        0 if interval_of(o).inside(0, n - size) else 1 for o, size, n in zip(offsets, sizes, shape, strict=True)
+    ]
+    if not dropped and tuple(sizes) == shape and not any(checked):
+        return array
+    return emit.subview(array, _of_one_type(offsets), sizes, dropped=dropped, checked=checked)
+
+
+def _block_indices(kernel: KernelState, block: Any, steps: Sequence[ir.Value]) -> list[ir.Value]:
+    flat = lower_jaxpr(kernel, block.index_map_jaxpr, steps)
+    if not any(isinstance(b, BoundedSlice) for b in block.block_shape):
+        return flat
+    indices = []
+    for index, dim in zip(unflatten_index_map(block, flat), block.block_shape, strict=True):
+        if isinstance(dim, BoundedSlice):
+            if not isinstance(index, Slice) or index.size != dim.block_size or index.stride != 1:
+                raise UnsupportedError(
+                    f"a BoundedSlice of {block.origin} whose size is not the constant {dim.block_size} is not supported",
+                    hint="give the slice the size of the block, or mask inside of the kernel",
+                )
+            index = emit.int_constant(index.start) if isinstance(index.start, int) else index.start
+        indices.append(index)
+    return indices
+
+
+def _offset(index: ir.Value, dim: Any, extent: int) -> ir.Value:
+    if extent > _I32_MAX:
+        index = emit.resize_int(index, ir.IntegerType.get_signless(64))
+    if isinstance(dim, Blocked) and dim.block_size != 1:
+        return _fold(arith.muli, index, int(dim.block_size))
+    if isinstance(dim, Element) and dim.padding[0]:
+        return _fold(arith.subi, index, int(dim.padding[0]))
+    return index
+
+
+def _fold(operation: Any, index: ir.Value, number: int) -> ir.Value:
+    """`operation(index, number)`, computed here where the index is a constant."""
+    known = interval_of(index).constant
+    if known == 0 and operation is arith.muli:
+        return index
+    return operation(index, emit.int_constant(number, index.type))
+
+
+def _of_one_type(offsets: Sequence[ir.Value]) -> list[ir.Value]:
+    """The offsets as i32, or all as i64 where one of them is."""
+    wide = any(o.type.width > 32 for o in offsets)
+    element = ir.IntegerType.get_signless(64 if wide else 32)
+    return [emit.resize_int(o, element) for o in offsets]

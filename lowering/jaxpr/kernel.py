@@ -1,0 +1,150 @@
+"""One `pallas_call` as one `mgpu.kernel`: arguments, grid, blocks, scratch, and the body inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ir, scf
+from mosaic_gpu.dialect.ops_kernel import KernelOp, ProgramIdOp
+from mosaic_gpu.dialect.types import ref_type
+from mosaic_gpu.errors import InternalError, KernelError, SourceLine, UnsupportedError
+from mosaic_gpu.lowering.jaxpr import emit
+from mosaic_gpu.lowering.jaxpr.blocks import block_view, check_block
+from mosaic_gpu.lowering.jaxpr.compat import function_source, jaxpr_params, written_refs
+from mosaic_gpu.lowering.jaxpr.context import KernelState, lower_jaxpr
+from mosaic_gpu.lowering.jaxpr.dtypes import element_type
+from mosaic_gpu.lowering.jaxpr.grid import GridPlan, plan_grid
+from mosaic_gpu.lowering.jaxpr.locations import equation_source
+from mosaic_gpu.lowering.jaxpr.registry import RULES
+from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
+from mosaic_gpu.lowering.kernel_call import KernelCall
+
+
+def lower_call(call: KernelCall) -> ir.Module:
+    """The verified module of `call`; see `lower_kernel`."""
+    where = function_source(call.jaxpr)
+    source = None if where is None else SourceLine(where[0], where[1], call.name)
+    try:
+        _check_call(call)
+        with ir.Location.unknown() if where is None else ir.Location.file(where[0], where[1], 0):
+            module = ir.Module.create()
+            with ir.InsertionPoint(module.body):
+                _emit_kernel(call, plan_grid(call))
+    except (KernelError, UnsupportedError) as error:
+        raise error.at(source) from error.__cause__
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise InternalError(f"the lowering of kernel {call.name!r} emitted invalid IR: {error}") from error
+    return module
+
+
+def _check_call(call: KernelCall) -> None:
+    """Refuses what no rule can, before anything is emitted."""
+    mapping = call.grid_mapping
+    if not all(isinstance(n, int) for n in mapping.grid):
+        raise UnsupportedError("a grid whose bounds are computed (traced) is not supported yet")
+    if mapping.num_index_operands:
+        raise UnsupportedError("scalar prefetch (index) operands are not supported yet")
+    if call.jaxpr.constvars:
+        shapes = ", ".join(str(v.aval) for v in call.jaxpr.constvars)
+        raise UnsupportedError(
+            f"kernel {call.name!r} captures constant arrays ({shapes})", hint="pass them as inputs of the kernel"
+        )
+    for block in mapping.block_mappings:
+        check_block(block)
+    _check_inputs_unwritten(call)
+    _check_primitives(call)
+
+
+def _check_inputs_unwritten(call: KernelCall) -> None:
+    written = written_refs(call.jaxpr)
+    aliased = {source for source, _ in call.input_output_aliases}
+    for i, var in enumerate(call.jaxpr.invars[: call.grid_mapping.num_inputs]):
+        if var in written and i not in aliased:
+            raise KernelError(
+                f"the kernel writes to its input {call.grid_mapping.block_mappings[i].origin}",
+                hint=f"write to an output, and say input_output_aliases={{{i}: output}} if it is the same array",
+            )
+
+
+def _check_primitives(call: KernelCall) -> None:
+    """Refuses the first primitive without a rule, and names the others."""
+    missing = list(dict.fromkeys(_unknown_primitives(call.jaxpr)))
+    if missing:
+        name, source = missing[0]
+        others = sorted({n for n, _ in missing} - {name})
+        also = f"; nor are {', '.join(map(repr, others))}" if others else ""
+        raise UnsupportedError(
+            f"jax primitive {name!r} is not supported inside a kernel{also} (in kernel {call.name!r})", source=source
+        )
+
+
+def _unknown_primitives(jaxpr: Any) -> Iterator[tuple[str, SourceLine | None]]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name not in RULES:
+            yield equation.primitive.name, equation_source(equation)
+        else:
+            for inner in jaxpr_params(equation.params):
+                yield from _unknown_primitives(inner)
+
+
+def _emit_kernel(call: KernelCall, plan: GridPlan) -> None:
+    mapping = call.grid_mapping
+    arrays = [b.array_aval for b in mapping.block_mappings]
+    types = [ref_type(tuple(a.shape), element_type(a.dtype)) for a in arrays]
+    op = KernelOp(
+        sym_name=ir.StringAttr.get(call.name),
+        grid=emit.int_array([plan.extents[d] for d in plan.parallel]),
+        num_warps=emit.int_attr(0),
+        num_inputs=emit.int_attr(mapping.num_inputs),
+        aliases=emit.int_array(_alias_numbers(call, len(types))),
+    )
+    body = op.body.blocks.append(*types)
+    with ir.InsertionPoint(body):
+        scratch = [alloc_scratch(aval) for aval in mapping.scratch_avals]
+        ids = {d: ProgramIdOp(emit.int_attr(i)).result for i, d in enumerate(plan.parallel)}
+        with _loops(plan, ids):
+            _emit_body(call, list(body.arguments), [ids[d] for d in range(len(plan.extents))], scratch)
+
+
+def _alias_numbers(call: KernelCall, count: int) -> list[int]:
+    """For each argument of the kernel, the first one that is the same memory."""
+    numbers = list(range(count))
+    for source, target in call.input_output_aliases:
+        numbers[call.grid_mapping.num_inputs + target] = numbers[source]
+    return numbers
+
+
+@contextmanager
+def _loops(plan: GridPlan, ids: dict[int, ir.Value]) -> Iterator[None]:
+    """Opens one loop for each sequential dimension, slowest outside, and adds their counters to `ids`."""
+    with ExitStack() as stack:
+        for d in plan.sequential:
+            loop = scf.ForOp(*(emit.int_constant(n) for n in (0, plan.extents[d], 1)))
+            ids[d] = loop.induction_variable
+            stack.enter_context(_body_of(loop))
+        yield
+
+
+@contextmanager
+def _body_of(loop: Any) -> Iterator[None]:
+    with ir.InsertionPoint(loop.body):
+        yield
+        scf.yield_([])
+
+
+def _emit_body(
+    call: KernelCall, arguments: Sequence[ir.Value], steps: Sequence[ir.Value], scratch: Sequence[ir.Value]
+) -> None:
+    mapping = call.grid_mapping
+    seen = [d for d in range(len(steps)) if d not in mapping.vmapped_dims]
+    index_maps = KernelState(call.options, call.name)
+    kernel = KernelState(
+        call.options, call.name, tuple(steps[d] for d in seen), tuple(int(mapping.grid[d]) for d in seen)
+    )
+    pairs = zip(mapping.block_mappings, arguments, strict=True)
+    views = [block_view(index_maps, block, array, steps) for block, array in pairs]
+    lower_jaxpr(kernel, call.jaxpr, [*views, *scratch])
