@@ -15,8 +15,11 @@ from jax._src import callback as callback_lib
 from jax._src import core, dtypes, effects, ffi, source_info_util, state, traceback_util
 from jax._src.export import _export
 from jax._src.interpreters import mlir
+from jax._src.lax import special
 from jax._src.pallas import core as pallas_core
 from jax._src.pallas import pallas_call
+from jax._src.random import core as random_core
+from jax._src.random import prng, threefry2x32
 from jax._src.state import indexing as state_indexing
 from jax._src.state import types as state_types
 from jaxlib.mlir import ir
@@ -179,11 +182,6 @@ def is_literal(atom: Any) -> bool:
     return isinstance(atom, core.Literal)
 
 
-def is_dropped(var: Any) -> bool:
-    """Whether a result of an equation is never read."""
-    return isinstance(var, core.DropVar)
-
-
 def physical_shape_dtype(aval: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of the array that holds a value; for random keys that of their words."""
     physical = core.physical_aval(aval)
@@ -223,3 +221,45 @@ def is_key(aval: Any) -> bool:
 def eval_jaxpr(jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
     """The results of a jaxpr, applied to arrays (traced ones, too)."""
     return list(core.eval_jaxpr(jaxpr, jaxpr.consts, *arguments))
+
+
+def eval_jaxpr(jaxpr: Any, arrays: Sequence[Any]) -> list[Any]:
+    """The results of a closed jaxpr of `arrays`; traces it where they are traced."""
+    return list(core.eval_jaxpr(open_jaxpr(jaxpr), getattr(jaxpr, "consts", ()), *arrays))
+
+
+def threefry(key_high: Any, key_low: Any, high: Any, low: Any) -> tuple[Any, Any]:
+    """JAX's Threefry-2x32 hash, written in uint32 arithmetic."""
+    return tuple(threefry2x32._threefry2x32_lowering(key_high, key_low, high, low, use_rolled_loops=False))
+
+
+def random_seed(seeds: Any, impl: Any) -> Any:
+    """The words of the keys that `jax.random.key` makes of `seeds`."""
+    return prng.random_seed_impl_base(seeds, impl=impl)
+
+
+def random_split(keys_aval: Any, words: Any, shape: Sequence[int]) -> Any:
+    """The words of the keys that `jax.random.split` makes of keys with these `words`."""
+    return prng.random_split_impl_base(keys_aval.dtype._impl, words, len(keys_aval.shape), shape=shape)
+
+
+def random_fold_in(keys_aval: Any, words: Any, data: Any) -> Any:
+    """The words of the keys that `jax.random.fold_in` makes."""
+    return prng.random_fold_in_impl_base(keys_aval.dtype._impl, words, data, keys_aval.shape)
+
+
+def random_bits(keys_aval: Any, words: Any, bit_width: int, shape: Sequence[int]) -> Any:
+    """Random unsigned integers of `bit_width` bits, an array of `shape` for each key."""
+    impl = keys_aval.dtype._impl
+    return prng.random_bits_impl_base(impl, words, len(keys_aval.shape), bit_width=bit_width, shape=shape)
+
+
+def random_gamma(keys: Any, a: Any, log_space: bool) -> Any:
+    """Gamma variates (or their logarithms) of the shape of `a`."""
+    return random_core._gamma_impl(keys, a, log_space=log_space, use_vmap=True)
+
+
+def special_function(name: str) -> Callable[..., Any]:
+    """JAX's own implementation of one of its special functions, of arrays of one shape in f32 or f64."""
+    implementation = getattr(special, f"{name}_impl")
+    return lambda *arrays: implementation(*arrays, dtype=arrays[0].dtype)

@@ -25,9 +25,11 @@ def spread(ctx: RuleContext, values: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def _binary_rule(function: Any) -> Any:
-    def rule(ctx: RuleContext, x: ir.Value, y: ir.Value, **_: Any) -> ir.Value:
+    def rule(ctx: RuleContext, x: ir.Value, y: ir.Value, **params: Any) -> ir.Value:
         x, y = spread(ctx, [x, y])
-        return function(x, y, ctx.avals_in[0].dtype)
+        dtype = np.dtype(params.get("out_dtype") or ctx.avals_in[0].dtype)
+        x, y = (convert(v, a.dtype, dtype) for v, a in zip((x, y), ctx.avals_in, strict=True))
+        return function(x, y, dtype)
 
     return rule
 
@@ -48,7 +50,6 @@ for _name in ("add", "sub", "mul", "max", "min", "and", "or", "xor"):
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     lowers(_name)(_binary_rule(_named(compare, _name)))
 lowers("add_any")(_binary_rule(_named(binary, "add")))
-lowers("div")(_binary_rule(arithmetic.divide))
 lowers("rem")(_binary_rule(arithmetic.remainder))
 lowers("shift_left")(_binary_rule(arithmetic.shift_left))
 lowers("shift_right_logical")(_binary_rule(arithmetic.shift_right_logical))
@@ -215,14 +216,10 @@ lowers("floor")(_rounding_rule(math.FloorOp))
 lowers("ceil")(_rounding_rule(math.CeilOp))
 
 
-@lowers("copy", "copy_p", "stop_gradient", "random_clone", "stage", "zeros_like_copy", "tie")
+@lowers("copy", "copy_p", "stop_gradient", "stage", "tie")
 def lower_identity(_ctx: RuleContext, *values: ir.Value, **_: Any) -> ir.Value:
+    """The value itself (of two, the second)."""
     return values[-1]
-
-
-@lowers("optimization_barrier")
-def lower_optimization_barrier(_ctx: RuleContext, *values: ir.Value, **_: Any) -> list[ir.Value]:
-    return list(values)
 
 
 @lowers("reduce_precision")
