@@ -1,0 +1,58 @@
+"""How a compiled kernel is launched: read off the per-thread module."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.errors import InternalError
+
+MAX_GRID_X = 2**31 - 1
+"""The largest number of blocks along x (PTX ISA, `%nctaid`; CUDA's compute capabilities table)."""
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """What a launch needs to know beside the arguments.
+
+    Attributes:
+      entry: name of the kernel in the PTX.
+      grid: blocks along x, y, z; a zero means that nothing is launched.
+      block: threads along x, y, z.
+      shared_bytes: dynamic shared memory of a block.
+    """
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+
+def grid_of(extents: Sequence[int]) -> tuple[int, int, int]:
+    """Blocks along x, y and z for a logical grid: flattened, over x first, the rest over y."""
+    total = math.prod(extents)
+    if total == 0:
+        return (0, 1, 1)
+    x = min(total, MAX_GRID_X)
+    return (x, -(-total // x), 1)
+
+
+def launch_facts(module: ir.Module) -> LaunchFacts:
+    """The launch of the one kernel in a module of stage "nvvm".
+
+    Raises InternalError where the module has no kernel.
+    """
+    for op in module.body.operations:
+        if op.operation.name == "llvm.func" and "nvvm.kernel" in op.operation.attributes:
+            return _facts(op.operation.attributes)
+    raise InternalError("the module holds no llvm.func with the attribute nvvm.kernel")
+
+
+def _facts(attributes: Any) -> LaunchFacts:
+    extents = [ir.IntegerAttr(e).value for e in attributes["mgpu.grid"]]
+    threads = 32 * ir.IntegerAttr(attributes["mgpu.num_warps"]).value
+    shared = ir.IntegerAttr(attributes["mgpu.smem_bytes"]).value
+    return LaunchFacts(str(attributes["sym_name"].value), grid_of(extents), (threads, 1, 1), shared)

@@ -1,0 +1,110 @@
+"""Elementwise ops: one op on the whole vector of a tile's registers.
+
+`arith` and `math` ops are re-created as they are with per-thread types.  Calls of libdevice and single PTX
+instructions are repeated for each register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.types import element_of
+from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.lowering.nvvm import emit
+from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
+from mosaic_gpu.lowering.nvvm.intrinsics import is_selectable
+from mosaic_gpu.lowering.nvvm.registers import is_fp8, is_int4
+from mosaic_gpu.lowering.nvvm.sources import source_of
+
+
+@converts("arith.*", "math.*")
+def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """The same op on vectors.
+
+    Raises UnsupportedError where LLVM cannot make PTX of the op on this element type.
+    """
+    operation = op.operation
+    operands = conversion.all(operation.operands)
+    results = [conversion.type(r.type) for r in operation.results]
+    kinds = [v.type for v in operation.operands] + [r.type for r in operation.results]
+    narrow = next((e for e in map(element_of, kinds) if is_fp8(e) or is_int4(e)), None)
+    if narrow is not None and operation.name != "arith.select":
+        raise UnsupportedError(f"{operation.name} on {narrow}", source=source_of(operation.location))
+    if not is_selectable(operation.name, emit.element(results[0])):
+        where = source_of(operation.location)
+        raise UnsupportedError(f"{operation.name} on {emit.element(results[0])}", source=where)
+    attributes = {key: operation.attributes[key] for key in operation.attributes}
+    return list(emit.op(operation.name, results, operands, attributes).results)
+
+
+@converts("arith.select")
+def convert_select(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """`arith.select`; a scalar condition chooses between whole vectors."""
+    condition, yes, no = conversion.all(op.operation.operands)
+    return [emit.select(condition, yes, no)]
+
+
+@converts("arith.constant")
+def convert_constant(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """A scalar, or a dense splat that becomes a splat vector."""
+    type_ = conversion.type(op.operation.results[0].type)
+    attr = op.operation.attributes["value"]
+    if isinstance(attr, ir.DenseElementsAttr):
+        if not attr.is_splat:
+            raise UnsupportedError("a constant tile of several values", source=source_of(op.operation.location))
+        attr = attr.get_splat_value()
+    return [emit.value("arith.constant", type_, [], {"value": _register_constant(attr, type_)})]
+
+
+def _register_constant(attr: ir.Attribute, type_: ir.Type) -> ir.Attribute:
+    carried = emit.element(type_)
+    if attr.type != carried:
+        attr = ir.IntegerAttr.get(carried, _bits(attr))
+    return ir.DenseElementsAttr.get_splat(type_, attr) if emit.is_vector(type_) else attr
+
+
+def _bits(attr: ir.Attribute) -> int:
+    """The bits of a 4-bit or fp8 constant, as a signed byte."""
+    if isinstance(attr, ir.IntegerAttr):
+        return int(ir.IntegerAttr(attr).value)
+    from mosaic_gpu.lowering.nvvm.fp8 import encode
+
+    byte = encode(ir.FloatAttr(attr).value, str(attr.type))
+    return byte - 256 if byte > 127 else byte
+
+
+def per_element(
+    operands: Sequence[ir.Value], result: ir.Type, emit_one: Callable[[list[ir.Value]], ir.Value]
+) -> ir.Value:
+    """Applies `emit_one` to scalars, or to each element of vectors of one length, and gathers the results."""
+    if not emit.is_vector(result):
+        return emit_one(list(operands))
+    count = int(ir.VectorType(result).shape[0])
+    return emit.from_elements([emit_one([emit.extract(v, i) for v in operands]) for i in range(count)])
+
+
+@converts("mgpu.libdevice")
+def convert_libdevice(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """A call of the function for each register; the code generator links its definition."""
+    operands = conversion.all(op.operation.operands)
+    result = conversion.type(op.operation.results[0].type)
+    name = str(ir.StringAttr(op.function).value)
+    scalar = emit.element(result)
+    emit.declare(conversion.module_body, name, [emit.element(v.type) for v in operands], scalar)
+    return [per_element(operands, result, lambda one: emit.call(name, one, scalar))]
+
+
+@converts("mgpu.ptx")
+def convert_ptx(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """The instruction for each register, as pure inline PTX."""
+    operands = conversion.all(op.operation.operands)
+    result = conversion.type(op.operation.results[0].type)
+    text, constraints = str(ir.StringAttr(op.asm).value), str(ir.StringAttr(op.constraints).value)
+    scalar = emit.element(result)
+
+    def one(scalars: list[ir.Value]) -> ir.Value:
+        return emit.inline_asm(text, constraints, scalars, [scalar], effects=False)[0]
+
+    return [per_element(operands, result, one)]

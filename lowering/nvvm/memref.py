@@ -1,0 +1,121 @@
+"""References to memory, as the visitor knows them: a pointer, strides, and bounds to test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.ops_memory import ints
+from mosaic_gpu.dialect.types import element_of, shape_of, storage_bits
+from mosaic_gpu.lowering.nvvm import emit
+from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
+
+
+@dataclass(frozen=True)
+class Check:
+    """An access is inside where 0 <= start + scale * (coordinate along `dim`) < extent.
+
+    `start` is a uniform i32 or i64; `dim` is None where the dimension was dropped (the coordinate is 0).
+    """
+
+    dim: int | None
+    start: ir.Value
+    scale: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class MemRef:
+    """A strided box of memory.
+
+    Attributes:
+      pointer: the address of element (0, .., 0).
+      element: the dialect's element type.
+      shape, strides: one entry a dimension; strides in elements.
+      checks: bounds to test before an access.
+      invariant: nothing writes this memory while the kernel runs.
+    """
+
+    pointer: ir.Value
+    element: ir.Type
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    checks: tuple[Check, ...]
+    invariant: bool
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes one element takes."""
+        return storage_bits(self.element) // 8
+
+    @property
+    def space(self) -> str:
+        """PTX's name of the state space."""
+        return "shared" if self.pointer.type == emit.pointer_type(3) else "global"
+
+
+def root(pointer: ir.Value, shape: Sequence[int], element: ir.Type, *, invariant: bool = False) -> MemRef:
+    """Row-major memory of `shape` that starts at `pointer`."""
+    return MemRef(pointer, element, tuple(shape), row_major(shape), (), invariant)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides = [1] * len(shape)
+    for d in reversed(range(len(shape) - 1)):
+        strides[d] = strides[d + 1] * shape[d + 1]
+    return tuple(strides)
+
+
+@converts("mgpu.alloc")
+def convert_alloc(conversion: Conversion, op: Any) -> list[MemRef]:
+    """The place in shared memory that was planned for it."""
+    offset = ir.IntegerAttr(op.operation.attributes["mgpu.offset"]).value
+    pointer = emit.gep(conversion.shared.base, offset)
+    return [root(pointer, shape_of(op.result.type), element_of(op.result.type))]
+
+
+@converts("mgpu.subview")
+def convert_subview(conversion: Conversion, op: Any) -> list[MemRef]:
+    """Moves the pointer by the offsets, and notes the bounds of checked dimensions."""
+    source: MemRef = conversion.get(op.source)
+    offsets = conversion.all(op.offsets)
+    dropped, steps, checked = ints(op.dropped), ints(op.strides), ints(op.checked)
+    kept = [d for d in range(len(offsets)) if d not in dropped]
+    checks = [_moved(c, offsets, steps, kept) for c in source.checks]
+    checks += [
+        Check(_position(d, kept), _at_least_32(offsets[d]), steps[d], source.shape[d])
+        for d in range(len(offsets))
+        if checked[d]
+    ]
+    strides = tuple(source.strides[d] * steps[d] for d in kept)
+    pointer = _moved_pointer(source, offsets)
+    return [MemRef(pointer, source.element, shape_of(op.result.type), strides, tuple(checks), source.invariant)]
+
+
+def _moved_pointer(source: MemRef, offsets: Sequence[ir.Value]) -> ir.Value:
+    total: ir.Value | None = None
+    for offset, stride in zip(offsets, source.strides, strict=True):
+        part = emit.mul(emit.convert_int(offset, 64), stride * source.element_bytes)
+        total = part if total is None else emit.add(total, part)
+    return source.pointer if total is None else emit.gep(source.pointer, total)
+
+
+def _moved(check: Check, offsets: Sequence[ir.Value], steps: Sequence[int], kept: Sequence[int]) -> Check:
+    """A check of the source, in coordinates of the view."""
+    if check.dim is None:
+        return check
+    offset = emit.convert_int(offsets[check.dim], 64)
+    start = emit.add(emit.convert_int(check.start, 64), emit.mul(offset, check.scale))
+    return Check(_position(check.dim, kept), start, check.scale * steps[check.dim], check.extent)
+
+
+def _position(dim: int, kept: Sequence[int]) -> int | None:
+    return kept.index(dim) if dim in kept else None
+
+
+def _at_least_32(offset: ir.Value) -> ir.Value:
+    wide = isinstance(offset.type, ir.IndexType) or emit.bits_of(offset.type) > 32
+    return emit.convert_int(offset, 64 if wide else 32)
