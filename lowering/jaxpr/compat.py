@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax._src import callback as callback_lib
 from jax._src import core, dtypes, effects, ffi, source_info_util, state, traceback_util
+from jax._src import indexing as jax_indexing
 from jax._src.export import _export
 from jax._src.interpreters import mlir
 from jax._src.lax import special
@@ -165,7 +166,7 @@ def jaxpr_params(params: Mapping[str, Any]) -> list[Any]:
 
 # Of jaxprs and of Pallas' kernels, for the lowering.
 
-Slice = state_indexing.Slice
+Slice = jax_indexing.Slice
 NDIndexer = state_indexing.NDIndexer
 AbstractRef = state_types.AbstractRef
 ReshapeTransform = state_types.ReshapeTransform
@@ -216,16 +217,6 @@ def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
 def is_key(aval: Any) -> bool:
     """Whether a value is an array of random keys, whose words are a dimension that its shape does not have."""
     return isinstance(aval, core.ShapedArray) and len(core.physical_aval(aval).shape) > len(aval.shape)
-
-
-def eval_jaxpr(jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
-    """The results of a jaxpr, applied to arrays (traced ones, too)."""
-    return list(core.eval_jaxpr(jaxpr, jaxpr.consts, *arguments))
-
-
-def eval_jaxpr(jaxpr: Any, arrays: Sequence[Any]) -> list[Any]:
-    """The results of a closed jaxpr of `arrays`; traces it where they are traced."""
-    return list(core.eval_jaxpr(open_jaxpr(jaxpr), getattr(jaxpr, "consts", ()), *arrays))
 
 
 def threefry(key_high: Any, key_low: Any, high: Any, low: Any) -> tuple[Any, Any]:

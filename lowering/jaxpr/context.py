@@ -11,7 +11,7 @@ import numpy as np
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.types import tile_type
 from mosaic_gpu.errors import MosaicGpuError, SourceLine, UnsupportedError
-from mosaic_gpu.lowering.jaxpr.compat import is_dropped, is_literal, physical_shape_dtype
+from mosaic_gpu.lowering.jaxpr.compat import is_literal, physical_shape_dtype
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.locations import equation_location, equation_source
 from mosaic_gpu.lowering.jaxpr.registry import RULES
@@ -136,20 +136,23 @@ def lower_jaxpr(
     def read(atom: Any) -> ir.Value:
         return constant(atom.val, atom.aval) if is_literal(atom) else env[atom]
 
+    read_later = {a for e in jaxpr.eqns for a in e.invars if not is_literal(a)}
+    read_later |= {a for a in jaxpr.outvars if not is_literal(a)}
     for equation in jaxpr.eqns:
+        used = tuple(v in read_later for v in equation.outvars)
         with equation_location(equation):
-            values = [read(a) for a in equation.invars]
-            results = _lower_equation(kernel, equation, values)
+            results = _lower_equation(kernel, equation, [read(a) for a in equation.invars], used)
         env |= dict(zip(equation.outvars, results, strict=True))
     return [read(a) for a in jaxpr.outvars]
 
 
-def _lower_equation(kernel: KernelState, equation: Any, values: list[ir.Value]) -> list[ir.Value]:
+def _lower_equation(
+    kernel: KernelState, equation: Any, values: list[ir.Value], used: tuple[bool, ...]
+) -> list[ir.Value]:
     name, source = equation.primitive.name, equation_source(equation)
     rule = RULES.get(name)
     avals_in = tuple(v.aval for v in equation.invars)
     avals_out = tuple(v.aval for v in equation.outvars)
-    used = tuple(not is_dropped(v) for v in equation.outvars)
     ctx = RuleContext(kernel, name, avals_in, avals_out, source, used)
     if rule is None:
         raise ctx.refuse(f"jax primitive {name!r} is not supported inside a kernel")

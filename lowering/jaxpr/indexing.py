@@ -52,7 +52,7 @@ class Box:
 class Coordinates:
     """Elements of a reference: one i32 tile a dimension, in range.
 
-    `inside`: which of them were in range before they were clamped; None = all.
+    `inside`: which of them were in range before they were clamped, if that was asked; None = all.
     """
 
     indices: tuple[ir.Value, ...]
@@ -167,8 +167,21 @@ def identity_coordinates(shape: tuple[int, ...]) -> Coordinates:
     return Coordinates(tuple(emit.iota(shape, d) for d in range(len(shape))))
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What becomes of indices out of range.
+
+    Attributes:
+      wraps: whether negative indices count from the end.
+      tests: whether it must be known which elements were out of range.
+    """
+
+    wraps: bool
+    tests: bool
+
+
 def coordinates_of(
-    transform: Any, shape: tuple[int, ...], results: Coordinates, is_last: bool, checked: bool
+    transform: Any, shape: tuple[int, ...], results: Coordinates, is_last: bool, rules: Rules
 ) -> Coordinates:
     """From places in the result of a transform to places in what it is applied to, of `shape`.
 
@@ -176,7 +189,7 @@ def coordinates_of(
     """
     match transform:
         case NDIndexer():
-            return _through_indexer(transform, results, is_last, checked)
+            return _through_indexer(transform, results, is_last, rules)
         case ReshapeTransform():
             linear = _linear(results.indices, tuple(transform.shape))
             return Coordinates(_delinear(linear, shape, results), results.inside)
@@ -210,20 +223,21 @@ def _delinear(linear: ir.Value | None, shape: tuple[int, ...], results: Coordina
     return tuple(reversed(digits))
 
 
-def _through_indexer(indexer: NDIndexer, results: Coordinates, is_last: bool, checked: bool) -> Coordinates:
+def _through_indexer(indexer: NDIndexer, results: Coordinates, is_last: bool, rules: Rules) -> Coordinates:
     slots = _result_dimensions(indexer)
     shape = shape_of(results.indices[0].type) if results.indices else ()
     indices, inside = [], results.inside
     for index, extent, slot in zip(indexer.indices, indexer.shape, slots, strict=True):
         if isinstance(index, Slice):
-            _check_slice(index, extent, checked)
+            _check_slice(index, extent, not rules.wraps)
             place = _along_slice(index, extent, results.indices[slot])
         else:
             place = _along_array(index, extent, slot, shape, is_last)
         if shape and not extent and 0 not in shape:
             raise KernelError("an index into an empty dimension")
-        place = place if checked else wrapped(place, extent)
-        inside = _and(inside, _in_range(place, extent))
+        place = wrapped(place, extent) if rules.wraps else place
+        if rules.tests:
+            inside = _and(inside, _in_range(place, extent))
         indices.append(clamped(place, max(extent - 1, 0)))
     return Coordinates(tuple(indices), inside)
 

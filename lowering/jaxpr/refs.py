@@ -32,7 +32,7 @@ from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.compat import BitcastTransform, NDIndexer, ReshapeTransform, TransposeTransform
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
-from mosaic_gpu.lowering.jaxpr.indexing import Coordinates, box_of, coordinates_of, identity_coordinates
+from mosaic_gpu.lowering.jaxpr.indexing import Coordinates, Rules, box_of, coordinates_of, identity_coordinates
 from mosaic_gpu.lowering.jaxpr.value_steps import Step, bitcast_step, reshape_step, transpose_step
 
 
@@ -89,10 +89,11 @@ def _both(a: ir.Value | None, b: ir.Value | None, shape: tuple[int, ...]) -> ir.
     return arith.andi(*masks) if len(masks) == 2 else masks[0] if masks else None
 
 
-def resolve(ref: ir.Value, transforms: Sequence[Any], checked: bool = False) -> Access:
+def resolve(ref: ir.Value, transforms: Sequence[Any], writes: bool, checked: bool = False) -> Access:
     """The place that a reference and its transforms name.
 
-    The leaves of indexers are `indexing.Operand`s or ints.  `checked`: the rule of masked loads and stores.
+    The leaves of indexers are `indexing.Operand`s or ints.  `writes`: whether it is for writing (as well);
+    `checked`: the rule of masked loads and stores.
     Raises UnsupportedError for transforms, or orders of them, that are not supported.
     """
     chain = [t for t in transforms if not _is_no_bitcast(ref, t)]
@@ -106,7 +107,7 @@ def resolve(ref: ir.Value, transforms: Sequence[Any], checked: bool = False) -> 
         to_index.pop(0)
     access = Access(ref, outside_is_masked=checked)
     if to_index:
-        access = _by_coordinates(access, to_index, checked)
+        access = _by_coordinates(access, to_index, Rules(wraps=not checked, tests=checked or writes))
     return replace(access, steps=_value_steps(access, to_value))
 
 
@@ -115,14 +116,14 @@ def _is_no_bitcast(ref: ir.Value, transform: Any) -> bool:
     return isinstance(transform, BitcastTransform) and element_type(transform.dtype) == element_of(ref.type)
 
 
-def _by_coordinates(access: Access, transforms: Sequence[Any], checked: bool) -> Access:
+def _by_coordinates(access: Access, transforms: Sequence[Any], rules: Rules) -> Access:
     """Follows the chain from the result's elements back to those of the reference."""
     shapes = [shape_of(access.view.type)]
     for transform in transforms:
         shapes.append(_shape_after(transform, shapes[-1]))
     coordinates = identity_coordinates(shapes[-1])
     for i in reversed(range(len(transforms))):
-        coordinates = coordinates_of(transforms[i], shapes[i], coordinates, i == len(transforms) - 1, checked)
+        coordinates = coordinates_of(transforms[i], shapes[i], coordinates, i == len(transforms) - 1, rules)
     if not shapes[-1]:
         return _scalar_access(access, coordinates)
     return replace(access, coordinates=coordinates)

@@ -75,6 +75,10 @@ def _branch(
 
 def _takes_later(index: ir.Value, first: int) -> ir.Value:
     """Whether a branch after `first` is meant."""
+    owner = index.owner
+    if first == 0 and not isinstance(owner, ir.Block) and owner.operation.name == "arith.extui":
+        source: ir.Value = owner.operation.operands[0]
+        index = source if source.type == emit.i1() else index
     if index.type == emit.i1():
         return index
     return arith.cmpi(emit.SGT, index, emit.int_constant(first, index.type))

@@ -116,10 +116,8 @@ def _print_format(
         if field is None:
             continue
         if spec or conversion:
-            raise ctx.refuse(
-                f"the format {{{field}{'!' + conversion if conversion else ''}:{spec}}} of debug_print is not supported",
-                hint="use a plain {}",
-            )
+            what = f"!{conversion}" if conversion else f":{spec}"
+            raise ctx.refuse(f"{{{field}{what}}} in the format of debug_print is not supported", hint="use a plain {}")
         key: Any = position if field == "" else int(field) if field.isdigit() else field
         position += field == ""
         value = _lookup(ctx, key, args, kwargs)

@@ -36,7 +36,7 @@ def _transforms(tree: Any, values: Sequence[ir.Value], avals: Sequence[Any]) -> 
 @lowers("get")
 def lower_get(ctx: RuleContext, ref: ir.Value, *indices: ir.Value, tree: Any) -> ir.Value:
     """`ref[indices]`."""
-    return resolve(ref, _transforms(tree, indices, ctx.avals_in[1:])).read()
+    return resolve(ref, _transforms(tree, indices, ctx.avals_in[1:]), writes=False).read()
 
 
 @lowers("load")
@@ -48,7 +48,7 @@ def lower_load(ctx: RuleContext, ref: ir.Value, *indices: ir.Value, tree: Any, o
 @lowers("swap")
 def lower_swap(ctx: RuleContext, ref: ir.Value, value: ir.Value, *indices: ir.Value, tree: Any) -> ir.Value:
     """`ref[indices] = value`, giving what was there."""
-    access = resolve(ref, _transforms(tree, indices, ctx.avals_in[2:]))
+    access = resolve(ref, _transforms(tree, indices, ctx.avals_in[2:]), writes=True)
     return _swap(ctx, access, value, None)
 
 
@@ -62,7 +62,7 @@ def _swap(ctx: RuleContext, access: Access, value: ir.Value, mask: ir.Value | No
 @lowers("addupdate")
 def lower_addupdate(ctx: RuleContext, ref: ir.Value, value: ir.Value, *indices: ir.Value, tree: Any) -> list[ir.Value]:
     """`ref[indices] += value`; an index array that names a place twice adds twice."""
-    access = resolve(ref, _transforms(tree, indices, ctx.avals_in[2:]))
+    access = resolve(ref, _transforms(tree, indices, ctx.avals_in[2:]), writes=True)
     if access.coordinates is not None:
         raise ctx.refuse(
             "adding to a reference through index arrays is not supported",
@@ -79,7 +79,7 @@ def lower_masked_load(ctx: RuleContext, *values: ir.Value, args_tree: Any, **hin
     """`plgpu.load(ref, idx, mask=, other=)`; hints on caching change no result."""
     ref, transforms, mask, other = _masked_arguments(ctx, values, args_tree)
     out = ctx.avals_out[0]
-    access = resolve(ref.value, transforms, checked=True)
+    access = resolve(ref.value, transforms, writes=False, checked=True)
     return access.read(_mask_of(ctx, mask, out.shape), _other_of(ctx, other, out))
 
 
@@ -87,7 +87,7 @@ def lower_masked_load(ctx: RuleContext, *values: ir.Value, args_tree: Any, **hin
 def lower_masked_swap(ctx: RuleContext, *values: ir.Value, args_tree: Any, **hints: Any) -> ir.Value:
     """`plgpu.store(ref, idx, value, mask=)` and `pl.swap`: where the mask is false, nothing is touched."""
     ref, transforms, value, mask = _masked_arguments(ctx, values, args_tree)
-    access = resolve(ref.value, transforms, checked=True)
+    access = resolve(ref.value, transforms, writes=True, checked=True)
     return _swap(ctx, access, value.value, _mask_of(ctx, mask, ctx.avals_out[0].shape))
 
 
