@@ -60,6 +60,8 @@ class RefView:
       element_bytes: bytes one element takes.
       chain: the subviews, from the root to the value.
       checks: the bounds of all checked dimensions, from the root on.
+      bounds: for each dimension of the root the lowest and highest coordinate that the view may touch; None where
+        that is not known.
       start_divisor: a power of two that divides the number of elements from the root's start to the view's.
       vector_limit: the most elements (a power of two) that one access along `vector_dim` may take so that every
         such access that starts at a multiple of it is aligned, and wholly inside or wholly outside of the
@@ -77,6 +79,7 @@ class RefView:
     element_bytes: int
     chain: tuple[Any, ...]
     checks: tuple[Check, ...]
+    bounds: tuple[tuple[int, int] | None, ...]
     start_divisor: int
     vector_limit: int
     vector_dim: int | None
@@ -120,7 +123,7 @@ def view_of(ref: Any) -> RefView:
         )
     return RefView(
         root, ref_space(root.type), shape, view_strides, tuple(dims), root_shape, root_strides, element_bytes,
-        tuple(chain), tuple(checks), start_divisor, max(1, limit), vector_dim,
+        tuple(chain), tuple(checks), _bounds(chain, root_shape), start_divisor, max(1, limit), vector_dim,
     )  # fmt: skip
 
 
@@ -211,6 +214,24 @@ def _checks_of(chain: list[Any], level: int) -> list[Check]:
                 dim = None if dim is None or dim in dropped else dim - sum(e < dim for e in dropped)
             found.append(Check(level, d, sizes[d], dim))
     return found
+
+
+def _bounds(chain: list[Any], root_shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
+    found: list[tuple[int, int] | None] = [(0, n - 1) for n in root_shape]
+    dims, steps = list(range(len(root_shape))), [1] * len(root_shape)
+    starts: list[int | None] = [0] * len(root_shape)
+    for op in chain:
+        sizes, strides, dropped = ints(op.sizes), ints(op.strides), ints(op.dropped)
+        for d, offset in enumerate(op.offsets):
+            start, constant = starts[dims[d]], constant_int(offset)
+            start = None if start is None or constant is None else start + constant * steps[d]
+            steps[d] *= strides[d]
+            starts[dims[d]] = start
+            last = None if start is None else start + (sizes[d] - 1) * steps[d]
+            found[dims[d]] = None if start is None or last is None else (min(start, last), max(start, last))
+        kept = [d for d in range(len(dims)) if d not in dropped]
+        dims, steps = [dims[d] for d in kept], [steps[d] for d in kept]
+    return tuple(found)
 
 
 def _check_limit(chain: list[Any], checks: list[Check], vector_dim: int) -> int:
