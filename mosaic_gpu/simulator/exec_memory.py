@@ -1,0 +1,197 @@
+"""ld, ldu, st, prefetch and their like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.simulator.memory import LOCAL_WINDOW, WINDOW_BYTES, Access, Region, window_slice
+from mosaic_gpu.simulator.ptx import TYPES, Register, Sink, Symbol
+from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "param::entry", "param::func")
+_ORDERS = ("volatile", "relaxed", "acquire", "release", "weak", "mmio")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+_CACHES = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
+
+
+def take_space(d: Decoder) -> str:
+    """The state space of an access, "" for a generic one; consumes order, scope and cache hints."""
+    d.one_of(_ORDERS)
+    d.one_of(_SCOPES)
+    space = d.one_of(_SPACES).partition("::")[0]
+    take_hints(d)
+    return space
+
+
+def take_hints(d: Decoder) -> None:
+    """Cache hints change nothing here."""
+    while d.one_of(_CACHES):
+        pass
+    for word in list(d.words):
+        if word.startswith(("L1::", "L2::")):
+            d.words.remove(word)
+
+
+def access_of(d: Decoder, index: int, space: str, total: int, what: str) -> Access:
+    """How operand `index`, an address, is reached."""
+    address = d.address(index)
+    if address.extra:
+        raise d.refuse("a second address operand")
+    base = address.base
+    if isinstance(base, Symbol):
+        key = d.layout.find(d.slots.function, base.name)
+        if key is None:
+            raise d.fail(f"`{base.name}` is not a variable here")
+        declared = d.layout.spaces[key]
+        if space and declared != space and {declared, space} != {"global", "const"}:
+            raise d.fail(f"`{base.name}` is a .{declared} variable")
+        address_of = d.layout.addresses[key]
+        if space == "param" and LOCAL_WINDOW <= address_of < LOCAL_WINDOW + WINDOW_BYTES:
+            slot = d.slots.constant(np.uint64(address_of - LOCAL_WINDOW + base.offset), TYPES["u64"])
+            return Access(d.instruction, "local", slot, address.offset, total, what)
+    wide = not (isinstance(base, Register) and TYPES[base.type].itemsize == 4)
+    if not wide and space not in ("shared", "local"):
+        raise d.fail(f"a 32-bit address of .{space or 'generic'} memory")
+    return Access(d.instruction, space, d.source(base, "u64" if wide else "u32"), address.offset, total, what)
+
+
+def place_name(space: str, what: str) -> str:
+    """What an access is called in an error."""
+    return f"{space} {what}" if space else f"generic {what}"
+
+
+@instruction("ld", "ldu", dests=1)
+def exec_ld(d: Decoder) -> Operation:
+    d.count(2)
+    space = take_space(d)
+    count, kind = vector_count(d), d.type()
+    dtype = TYPES[kind] if kind[0] in "su" else TYPES[f"b{8 * TYPES[kind].itemsize}"]
+    access = access_of(d, 1, space, dtype.itemsize * count, place_name(space, "load"))
+    items = d.vector(0)
+    if len(items) != count:
+        raise d.fail(f"{count} destinations expected")
+    stored = kind if kind[0] in "su" else f"b{8 * dtype.itemsize}"
+    targets = [(i, d.destination(item, stored)) for i, item in enumerate(items) if not isinstance(item, Sink)]
+    if count == 1:
+        return _load_one(access, dtype, targets[0][1] if targets else None)
+    return _load_vector(access, dtype, count, targets)
+
+
+def vector_count(d: Decoder) -> int:
+    """1, or what .v2, .v4 or .v8 says."""
+    word = d.one_of(("v2", "v4", "v8"))
+    return int(word[1:]) if word else 1
+
+
+def fetch(
+    access: Access,
+    region: Region,
+    index: Array,
+    dtype: np.dtype[Any],
+    count: int,
+    frame: Any,
+    chosen: Array | None,
+) -> Array:
+    """The elements at `index`; raises SimulationError for memory that was never written."""
+    window = window_slice(index, frame.wave.iota)
+    if region.shadow is not None:
+        _check_written(access, region, index, window, frame, chosen)
+    memory = region.typed(dtype, count)
+    return memory[window] if window is not None else memory.take(index, axis=0)
+
+
+def _check_written(
+    access: Access, region: Region, index: Array, window: slice | None, frame: Any, chosen: Array | None
+) -> None:
+    width = access.total
+    unit = np.dtype(f"u{min(width, 8)}")
+    shadow = region.typed(unit, max(1, width // 8), shadow=True)
+    state = shadow[window] if window is not None else shadow.take(index, axis=0)
+    full = unit.type((1 << 8 * unit.itemsize) - 1)
+    if np.bitwise_and.reduce(state, axis=None) != full:
+        bad = (state != full).reshape(len(state), -1).any(axis=1)
+        position = int(np.argmax(bad))
+        position = position if chosen is None else int(chosen[position])
+        start = int(index[min(int(np.argmax(bad)), len(index) - 1)]) * width
+        raise access.error(
+            f"{access.what} of {width} bytes that were never written: byte {start % max(region.stride, 1)} of "
+            f"{region.name}", frame, position,
+        )  # fmt: skip
+
+
+def _load_one(access: Access, dtype: np.dtype[Any], target: int | None) -> Operation:
+    def run(slots: list[Array], frame: Any) -> None:
+        for region, index, chosen in access.reach(slots, frame):
+            value = fetch(access, region, index, dtype, 1, frame, chosen)
+            if target is not None:
+                slots[target][... if chosen is None else chosen] = value
+
+    return run
+
+
+def _load_vector(
+    access: Access, dtype: np.dtype[Any], count: int, targets: list[tuple[int, int]]
+) -> Operation:
+    def run(slots: list[Array], frame: Any) -> None:
+        for region, index, chosen in access.reach(slots, frame):
+            value = fetch(access, region, index, dtype, count, frame, chosen)
+            for item, target in targets:
+                slots[target][... if chosen is None else chosen] = value[:, item]
+
+    return run
+
+
+@instruction("st", dests=0)
+def exec_st(d: Decoder) -> Operation:
+    d.count(2)
+    space = take_space(d)
+    count, kind = vector_count(d), d.type()
+    dtype = TYPES[f"b{8 * TYPES[kind].itemsize}"]
+    access = access_of(d, 0, space, dtype.itemsize * count, place_name(space, "store"))
+    items = d.vector(1)
+    if len(items) != count:
+        raise d.fail(f"{count} sources expected")
+    bits = f"b{8 * dtype.itemsize}"
+    sources = [d.source(item, bits) for item in items]
+
+    def run(slots: list[Array], frame: Any) -> None:
+        for region, index, chosen in access.reach(slots, frame):
+            values = [slots[a] for a in sources]
+            if chosen is not None:
+                values = [v if len(v) == 1 else v[chosen] for v in values]
+            put(access, region, index, dtype, values, frame)
+
+    return run
+
+
+def put(
+    access: Access, region: Region, index: Array, dtype: np.dtype[Any], values: list[Array], frame: Any
+) -> None:
+    """Writes the elements at `index`; of threads that write the same place, the last one wins."""
+    access.written(region, frame)
+    window = window_slice(index, frame.wave.iota)
+    where: Any = index if window is None else window
+    memory = region.typed(dtype, len(values))
+    single = len(index) == 1
+    if len(values) == 1:
+        memory[where] = values[0][-1:] if single else values[0]
+    else:
+        for item, value in enumerate(values):
+            memory[where, item] = value[-1:] if single else value
+    if region.shadow is not None:
+        unit = np.dtype(f"u{min(access.total, 8)}")
+        shadow = region.typed(unit, max(1, access.total // 8), shadow=True)
+        shadow[where] = unit.type((1 << 8 * unit.itemsize) - 1)
+
+
+@instruction("prefetch", "prefetchu", "applypriority", "discard", dests=0)
+def exec_prefetch(d: Decoder) -> Operation | None:
+    if d.instruction.opcode == "discard":
+        raise d.refuse()
+    d.one_of(("global", "local", "const", "param", "tensormap"))
+    d.one_of(("L1", "L2", "tensormap"))
+    take_hints(d)
+    return None

@@ -1,0 +1,142 @@
+"""Binding arguments, and running a grid wave by wave."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.errors import SimulationError
+from mosaic_gpu.simulator.arguments import bind_arguments
+from mosaic_gpu.simulator.layout import Layout
+from mosaic_gpu.simulator.machine import Counters, Scheduler
+from mosaic_gpu.simulator.memory import SHARED_WINDOW, GlobalMemory, Region
+from mosaic_gpu.simulator.prepare import Kernel
+from mosaic_gpu.simulator.wave import Shape, Wave
+
+#: Threads that are resident at once, and the bytes of registers and local memory they may take.
+RESIDENT_THREADS = 1 << 16
+RESIDENT_BYTES = 1 << 28
+#: Shared memory of a block on sm_90.
+MAX_SHARED_BYTES = 232448
+MAX_BLOCK_THREADS = 1024
+
+Dims = int | Sequence[int]
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """What a launch did.
+
+    `instructions` and `warp_instructions` count PTX instructions times threads, or warps, that ran them
+    (a false predicate counts, as it takes an issue slot); `printed` is the text of vprintf, one string
+    per call of a thread; `seconds` is the simulator's own time.
+    """
+
+    instructions: int
+    warp_instructions: int
+    printed: tuple[str, ...]
+    blocks: int
+    threads: int
+    seconds: float
+
+
+def dims(value: Dims, what: str) -> tuple[int, int, int]:
+    """An int or up to three of them as three; ValueError if one is negative or there are more."""
+    numbers = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    if not 1 <= len(numbers) <= 3 or any(int(n) < 0 for n in numbers):
+        raise ValueError(f"{what} must be one to three ints, none negative: got {value!r}")
+    padded = [int(n) for n in numbers] + [1] * (3 - len(numbers))
+    return padded[0], padded[1], padded[2]
+
+
+def launch(
+    kernel: Kernel, grid: Dims, block: Dims, args: Sequence[Any], *, cluster: Dims, shared_bytes: int,
+    instruction_limit: int, print_text: Callable[[str], object] | None,
+) -> LaunchResult:  # fmt: skip
+    """Runs a kernel; see `Module.launch`."""
+    start = time.perf_counter()
+    shape = Shape(dims(grid, "grid"), dims(block, "block"), dims(cluster, "cluster"), shared_bytes)
+    _check(kernel, shape)
+    memory = GlobalMemory()
+    params = bind_arguments(kernel, args, memory)
+    _module_memory(kernel, memory)
+    counters = Counters(limit=instruction_limit)
+    printed: list[str] = []
+    write = sys.stdout.write if print_text is None else print_text
+
+    def emit(text: str) -> None:
+        printed.append(text)
+        write(text)
+
+    with np.errstate(all="ignore"):
+        for first, count in _waves(kernel, shape):
+            wave = Wave(kernel, shape, memory, params.region, first, count)
+            wave.emit = emit
+            Scheduler(wave, counters).run()
+    params.finish()
+    return LaunchResult(
+        counters.instructions, counters.warp_instructions, tuple(printed), shape.blocks,
+        shape.blocks * shape.threads, time.perf_counter() - start,
+    )  # fmt: skip
+
+
+def _check(kernel: Kernel, shape: Shape) -> None:
+    name = kernel.entry.name
+    if not 1 <= shape.threads <= MAX_BLOCK_THREADS:
+        raise SimulationError(f"`{name}`: a block has 1 to {MAX_BLOCK_THREADS} threads", got=shape.block)
+    total = kernel.shared_bytes + shape.shared_bytes
+    if total > MAX_SHARED_BYTES:
+        raise SimulationError(
+            f"`{name}`: {total} bytes of shared memory", expected=f"at most {MAX_SHARED_BYTES}"
+        )
+    for word in ("reqntid", "maxntid"):
+        limit = kernel.entry.directives.get(word)
+        if not limit:
+            continue
+        wanted = dims(limit, word)
+        if (word == "reqntid" and wanted != shape.block) or shape.threads > np.prod(wanted):
+            raise SimulationError(f"`{name}` is declared with .{word} {limit}", got=shape.block)
+    if any(c < 1 or g % c for g, c in zip(shape.grid, shape.cluster, strict=True)):
+        raise SimulationError(
+            f"`{name}`: the cluster must divide the grid", got=shape.cluster, expected=shape.grid
+        )
+
+
+def _waves(kernel: Kernel, shape: Shape) -> list[tuple[int, int]]:
+    """(first block, number of blocks) of each wave; whole clusters stay together."""
+    bytes_per_block = (
+        kernel.bytes_per_thread * shape.threads + 2 * (kernel.shared_bytes + shape.shared_bytes) + 256
+    )
+    most = max(1, min(RESIDENT_THREADS // shape.threads, RESIDENT_BYTES // bytes_per_block))
+    if shape.cluster != (1, 1, 1):
+        most = shape.blocks
+    return [(first, min(most, shape.blocks - first)) for first in range(0, shape.blocks, most)]
+
+
+def _module_memory(kernel: Kernel, memory: GlobalMemory) -> None:
+    """The module's .global and .const variables, fresh for each launch."""
+    layout = kernel.layout
+    for name, variable in layout.variables.items():
+        if variable.space not in ("global", "const"):
+            continue
+        data = np.zeros(variable.size, np.uint8)
+        data[: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
+        for relocation in variable.relocations:
+            address = _address(layout, relocation.symbol.name, variable.line) + relocation.symbol.offset
+            raw = (address & ((1 << 8 * relocation.bytes) - 1)).to_bytes(relocation.bytes, "little")
+            data[relocation.offset : relocation.offset + relocation.bytes] = np.frombuffer(raw, np.uint8)
+        memory.add(
+            Region(f"variable `{name}`", layout.addresses[name], variable.size, data,
+                   writable=variable.space == "global")
+        )  # fmt: skip
+
+
+def _address(layout: Layout, name: str, line: int) -> int:
+    if name not in layout.addresses:
+        raise SimulationError(f"PTX line {line}: the initialiser names `{name}`, which is not a variable")
+    return layout.addresses[name] + (SHARED_WINDOW if layout.spaces[name] == "shared" else 0)

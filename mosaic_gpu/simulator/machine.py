@@ -1,0 +1,292 @@
+"""The scheduler of one wave of blocks.
+
+All threads at the same basic block run it together, across warps and blocks.  The lowest block runs
+first, so that threads which took the longer way around catch up before the others move on; now and then
+the block that has waited longest runs instead, so that a thread which spins on memory cannot keep out
+the one it waits for.  Deterministic: the same launch takes the same course.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.errors import SimulationError
+from mosaic_gpu.simulator.control import EXIT
+from mosaic_gpu.simulator.frame import Frame
+from mosaic_gpu.simulator.prepare import Block
+from mosaic_gpu.simulator.wave import Wave
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_FAIRNESS_STEPS = 1024
+
+
+@dataclass
+class Counters:
+    """What a launch has run so far; `limit` in thread-instructions, or 0 for none."""
+
+    limit: int = 0
+    instructions: int = 0
+    warp_instructions: int = 0
+
+
+class Scheduler:
+    """Runs the threads of a wave to their end."""
+
+    def __init__(self, wave: Wave, counters: Counters) -> None:
+        self.wave = wave
+        self.counters = counters
+        self.blocks = wave.kernel.blocks
+        self.full = Frame(wave, None, wave.T, wave.slots)
+        self.pending: dict[int, list[Array]] = {}
+        self.since: dict[int, int] = {}
+        self.heap: list[int] = []
+        self.parked: dict[int, list[Array]] = {}
+        self.steps = 0
+        self.exits = False
+
+    def run(self) -> None:
+        """Runs until every thread has exited.  Raises SimulationError for a fault or a deadlock."""
+        index, threads = self.wave.kernel.start, None
+        while True:
+            block = self.blocks[index]
+            if block.converge is not None:
+                ready = self._converge(block, threads)
+                if ready is not None and not len(ready):
+                    following = self._next()
+                    if following is None:
+                        return
+                    index, threads = following
+                    continue
+                threads = ready
+            successors = self._execute(block, threads)
+            if type(successors) is int and not self.pending and successors != EXIT:
+                index = successors
+                continue
+            self._add_all(successors, threads)
+            following = self._next()
+            if following is None:
+                return
+            index, threads = following
+
+    def _execute(self, block: Block, threads: Array | None) -> Any:
+        counters, n = self.counters, self.wave.T if threads is None else len(threads)
+        size = len(block.instructions)
+        counters.instructions += size * n
+        counters.warp_instructions += size * (self.wave.warps if threads is None else self._warps(threads))
+        if counters.limit and counters.instructions > counters.limit:
+            raise self._over_limit(block, threads)
+        if threads is None:
+            slots = self.full.V
+            frame = self.full
+            for operation in block.operations:
+                operation(slots, frame)
+            return block.ending(slots, frame)
+        first, last = int(threads[0]), int(threads[-1])
+        if last - first + 1 == n:
+            frame = self._slice_frame(block, threads, slice(first, last + 1))
+            for operation in block.operations:
+                operation(frame.V, frame)
+        else:
+            frame = self._gathered(block, threads)
+        return block.ending(frame.V, frame)
+
+    def _slice_frame(self, block: Block, threads: Array, window: slice) -> Frame:
+        base = self.wave.slots
+        slots = base.copy()
+        for views in block.rows.values():
+            for slot, _ in views:
+                slots[slot] = base[slot][window]
+        for slot in block.per_thread:
+            if len(base[slot]) > 1:
+                slots[slot] = base[slot][window]
+        return Frame(self.wave, threads, len(threads), slots)
+
+    def _gathered(self, block: Block, threads: Array) -> Frame:
+        """Runs a block for threads that are scattered: rows are gathered first and scattered after."""
+        wave, n = self.wave, len(threads)
+        slots = wave.slots.copy()
+        rows = {}
+        for row, views in block.rows.items():
+            source = wave.storage[row.dtype][row.index]
+            packed = source.take(threads) if row in block.gather else np.empty(n, row.dtype)
+            rows[row] = packed
+            for slot, view in views:
+                slots[slot] = packed.view(view.dtype)[view.start :: view.step]
+        for slot in block.per_thread:
+            if len(slots[slot]) > 1:
+                slots[slot] = slots[slot][threads]
+        frame = Frame(wave, threads, n, slots)
+        for operation in block.operations:
+            operation(slots, frame)
+        for row in block.scatter:
+            wave.storage[row.dtype][row.index][threads] = rows[row]
+        return frame
+
+    def _warps(self, threads: Array) -> int:
+        warps = self.wave.warp_of[threads]
+        return 1 + int(np.count_nonzero(warps[1:] != warps[:-1]))
+
+    def _over_limit(self, block: Block, threads: Array | None) -> SimulationError:
+        thread = 0 if threads is None else int(threads[0])
+        return SimulationError(
+            f"the launch ran more than {self.counters.limit} thread-instructions\n  PTX line {block.line}\n"
+            f"  {self.wave.describe(thread)}",
+            hint="raise instruction_limit if the kernel is only long, not endless",
+        )
+
+    def _add_all(self, successors: Any, threads: Array | None) -> None:
+        if isinstance(successors, int):
+            successors = [(successors, self.wave.iota if threads is None else threads)]
+        for index, some in successors:
+            if index == EXIT:
+                self._exit(some)
+            else:
+                self._add(index, some)
+
+    def _add(self, index: int, threads: Array) -> None:
+        waiting = self.pending.get(index)
+        if waiting is None:
+            self.pending[index] = [threads]
+            self.since[index] = self.steps
+            heapq.heappush(self.heap, index)
+        else:
+            waiting.append(threads)
+
+    def _exit(self, threads: Array) -> None:
+        wave = self.wave
+        wave.exited += len(threads)
+        if wave.exited == wave.T:
+            return
+        wave.exited_bits |= wave.lane_bits(threads)
+        wave.alive -= np.bincount(wave.block_of[threads], minlength=wave.blocks)
+        self.exits = True
+        for index, some in wave.barriers.threads_left():
+            self._add(index, some)
+
+    def _next(self) -> tuple[int, Array | None] | None:
+        """The next block and its threads; None when all have exited."""
+        if not self.pending:
+            if not self.parked:
+                if self.wave.exited == self.wave.T:
+                    return None
+                raise self._deadlock()
+            self._retry_parked()
+        self.steps += 1
+        index = self.heap[0]
+        if self.steps % _FAIRNESS_STEPS == 0 and len(self.pending) > 1:
+            index = min(self.pending, key=self.since.__getitem__)
+            self.heap.remove(index)
+            heapq.heapify(self.heap)
+        else:
+            heapq.heappop(self.heap)
+        return index, self._merge(self.pending.pop(index))
+
+    def _merge(self, sets: list[Array]) -> Array | None:
+        if len(sets) == 1:
+            merged = sets[0]
+        elif sum(map(len, sets)) < 256:
+            merged = np.sort(np.concatenate(sets))
+        else:
+            mask = np.zeros(self.wave.T, np.bool_)
+            for some in sets:
+                mask[some] = True
+            merged = np.flatnonzero(mask)
+        return None if len(merged) == self.wave.T else merged
+
+    def _converge(self, block: Block, threads: Array | None) -> Array | None:
+        """The threads at `block` whose warps are complete; the others are parked until the rest comes."""
+        if threads is None:
+            return None
+        wave, index = self.wave, block.index
+        if index in self.parked:
+            threads = self._merge([threads, *self.parked.pop(index)])
+            if threads is None:
+                return None
+        assert block.converge is not None
+        mask = wave.slots[block.converge.mask]
+        wanted = (mask if len(mask) == 1 else mask[threads]).astype(np.uint32)
+        warps = wave.warp_of[threads]
+        there = wave.lane_bits(threads)
+        needed = wanted & (wave.warp_bits & ~wave.exited_bits)[warps]
+        ready = (there[warps] & needed) == needed
+        if ready.all():
+            return threads
+        late = threads[~ready]
+        self.parked.setdefault(index, []).append(late)
+        return threads[ready]
+
+    def _retry_parked(self) -> None:
+        """Nothing else can run: parked threads go on if an exit completed their warp, or if the rest of
+        their warp waits at another bar.warp.sync; else this is a deadlock."""
+        parked, self.parked = self.parked, {}
+        if self.exits:
+            self.exits = False
+            for index, sets in parked.items():
+                for some in sets:
+                    self._add(index, some)
+            return
+        self.parked = parked
+        meeting = {
+            index: sets for index, sets in parked.items()
+            if (mark := self.blocks[index].converge) is not None and mark.instruction.opcode == "bar"
+        }  # fmt: skip
+        if len(meeting) < 2:
+            raise self._deadlock()
+        everyone = self._merge([some for sets in meeting.values() for some in sets])
+        everyone = self.wave.iota if everyone is None else everyone
+        there, moved = self.wave.lane_bits(everyone), False
+        for index, sets in meeting.items():
+            moved |= self._pass_warp_barrier(index, sets, there)
+        if not moved:
+            raise self._deadlock()
+
+    def _pass_warp_barrier(self, index: int, sets: list[Array], there: Array) -> bool:
+        wave, block = self.wave, self.blocks[index]
+        assert block.converge is not None
+        threads = self._merge(sets)
+        threads = wave.iota if threads is None else threads
+        mask = wave.slots[block.converge.mask]
+        wanted = (mask if len(mask) == 1 else mask[threads]).astype(np.uint32)
+        warps = wave.warp_of[threads]
+        needed = wanted & (wave.warp_bits & ~wave.exited_bits)[warps]
+        ready = (there[warps] & needed) == needed
+        if not ready.any():
+            return False
+        if ready.all():
+            del self.parked[index]
+        else:
+            self.parked[index] = [threads[~ready]]
+        self._add_all(self._execute(block, threads[ready]), threads[ready])
+        return True
+
+    def _deadlock(self) -> SimulationError:
+        lines = self.wave.barriers.table()
+        for index, sets in self.parked.items():
+            mark = self.blocks[index].converge
+            assert mark is not None
+            for some in sets:
+                lines.append(
+                    f"{len(some)} threads ({self.wave.describe(int(some[0]))} first) wait for the other lanes "
+                    f"of their warp at {mark.instruction.name}, PTX line {mark.instruction.line}"
+                )
+        left = self.wave.T - self.wave.exited
+        shown = [*lines[:20], *([f"... and {len(lines) - 20} more"] if len(lines) > 20 else [])]
+        table = "".join(f"\n  {line}" for line in shown)
+        return SimulationError(
+            f"deadlock: {left} of {self.wave.T} threads wait, {self.wave.exited} have exited{table}",
+            hint="every thread that a barrier counts must reach it",
+            source=self._waiting_source(),
+        )
+
+    def _waiting_source(self) -> Any:
+        for state in self.wave.barriers.states.values():
+            for waiting in state.waiting:
+                return waiting.instruction.source
+        for index in self.parked:
+            mark = self.blocks[index].converge
+            return mark.instruction.source if mark else None
+        return None

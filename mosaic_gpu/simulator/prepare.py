@@ -1,0 +1,342 @@
+"""A parsed entry -> a `Kernel` of basic blocks of operations, ready to run.
+
+Prepared once per entry: the functions it reaches are laid out callees first (so that the machine, which
+runs the lowest block first, finishes a call before it moves on), cut into basic blocks, their registers
+given rows, and each instruction turned into an operation by its `exec_` function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.simulator import control
+from mosaic_gpu.simulator.frame import Frame
+from mosaic_gpu.simulator.layout import Layout, lay_out
+from mosaic_gpu.simulator.ptx import (
+    Address,
+    Function,
+    Instruction,
+    Negated,
+    Operand,
+    Pair,
+    Program,
+    Register,
+    Sink,
+    Vector,
+    unsupported,
+)
+from mosaic_gpu.simulator.registry import INSTRUCTIONS, Decoder, Operation
+from mosaic_gpu.simulator.slots import Row, Slots, View, storage_type
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass
+class Block:
+    """A basic block: `operations` in order, then `ending` says where each thread goes.
+
+    `converge` is set where the block starts with an instruction that waits for the threads of its mask.
+    `gather` are the rows whose values the block needs, `scatter` those whose values it leaves behind.
+    """
+
+    index: int
+    function: str
+    line: int
+    operations: list[Operation] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    ending: control.Ending = control.fall_off
+    converge: control.Converge | None = None
+    gather: frozenset[Row] = frozenset()
+    scatter: frozenset[Row] = frozenset()
+    rows: dict[Row, list[tuple[int, View]]] = field(default_factory=dict)
+    per_thread: tuple[int, ...] = ()
+
+
+@dataclass
+class Kernel:
+    """An entry that can run; immutable once prepared, so several launches may share it."""
+
+    entry: Function
+    program: Program
+    blocks: list[Block]
+    start: int
+    slots: Slots
+    layout: Layout
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static shared memory of a block."""
+        return self.layout.shared_bytes
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a thread."""
+        return self.layout.local_bytes
+
+    @property
+    def bytes_per_thread(self) -> int:
+        """Register storage and local memory of a thread."""
+        rows = sum(np.dtype(kind).itemsize * count for kind, count in self.slots.counts.items())
+        return rows + self.local_bytes
+
+
+def prepare(program: Program, entry: Function) -> Kernel:
+    """The kernel of an entry.  Raises UnsupportedError for an instruction that the simulator does not
+    know and SimulationError for one that PTX does not allow, with the PTX line."""
+    functions = _reachable(program, entry)
+    layout = lay_out(program, entry, functions)
+    slots = Slots(layout.addresses)
+    cut = []
+    first: dict[str, int] = {}
+    count = 0
+    for function in functions:
+        blocks = _Cutter(function, count)
+        first[function.name] = count
+        count += len(blocks.ranges)
+        cut.append((function, blocks))
+    kernel = Kernel(entry, program, [], first[entry.name], slots, layout)
+    for function, blocks in cut:
+        slots.function = function.name
+        _allocate_rows(function, blocks.ranges, slots)
+        context = control.Context(program, function, layout, slots, blocks.targets, first)
+        for number, (start, stop) in enumerate(blocks.ranges):
+            kernel.blocks.append(_block(context, blocks.base + number, start, stop))
+    return kernel
+
+
+def _reachable(program: Program, entry: Function) -> list[Function]:
+    """The functions an entry reaches, callees before callers.  Recursion is refused."""
+    order: list[Function] = []
+    active: list[str] = []
+
+    def visit(function: Function) -> None:
+        if function.name in active:
+            raise UnsupportedError(f"PTX line {function.line}: `{function.name}` calls itself: recursion")
+        if function in order:
+            return
+        active.append(function.name)
+        for instruction in function.instructions:
+            if instruction.opcode == "call":
+                callee = program.functions.get(control.callee_name(instruction))
+                if callee is not None and not callee.declared_only:
+                    visit(callee)
+        active.pop()
+        order.append(function)
+
+    visit(entry)
+    return order
+
+
+class _Cutter:
+    """Cuts a function into basic blocks: `ranges` of instructions, `targets` from label to block index."""
+
+    def __init__(self, function: Function, base: int) -> None:
+        self.base = base
+        leaders = {0, *function.labels.values()}
+        for position, instruction in enumerate(function.instructions):
+            if control.is_ending(instruction):
+                leaders.add(position + 1)
+                if instruction.opcode == "call":
+                    leaders.add(position)
+            else:
+                entry = INSTRUCTIONS.get(instruction.opcode)
+                if entry is not None and entry.converges and "sync" in instruction.modifiers:
+                    leaders.add(position)
+        size = len(function.instructions)
+        marks = sorted(mark for mark in leaders if mark <= size)
+        self.ranges = list(zip(marks, [*marks[1:], size], strict=True))
+        if self.ranges[-1] != (size, size) and size:
+            self.ranges.append((size, size))
+        number = {start: base + n for n, (start, _) in enumerate(self.ranges)}
+        self.targets = {label: number[at] for label, at in function.labels.items()}
+
+
+def _registers(operand: Operand) -> Iterator[Register]:
+    if isinstance(operand, Register):
+        yield operand
+    elif isinstance(operand, Negated):
+        yield operand.register
+    elif isinstance(operand, Address):
+        if isinstance(operand.base, Register):
+            yield operand.base
+        for item in operand.extra:
+            yield from _registers(item)
+    elif isinstance(operand, Vector | Pair):
+        for item in operand:
+            if isinstance(item, tuple) and not isinstance(
+                item, Register | Negated | Address | Vector | Pair | Sink
+            ):
+                for inner in item:
+                    if isinstance(inner, tuple):
+                        yield from _registers(inner)
+            else:
+                yield from _registers(item)
+
+
+def _allocate_rows(function: Function, ranges: list[tuple[int, int]], slots: Slots) -> None:
+    """Gives rows to the registers that live inside one block, shared by a linear scan; the others get a
+    row of their own when they are first seen.
+
+    A register is local to a block if all its uses are there and the first one writes it whole, whatever
+    the predicates: then no value of it can come in.
+    """
+    home: dict[str, int] = {}
+    spans: dict[str, list[int]] = {}
+    shared = {v.name for v in (*function.returns, *function.params)}
+    for number, (start, stop) in enumerate(ranges):
+        for position in range(start, stop):
+            instruction = function.instructions[position]
+            entry = INSTRUCTIONS.get(instruction.opcode)
+            dests = entry.dests if entry is not None and instruction.guard is None else 0
+            written = {r.name for o in instruction.operands[:dests] for r in _registers(o)}
+            read = {r.name for o in instruction.operands[dests:] for r in _registers(o)}
+            if instruction.guard is not None:
+                read.add(instruction.guard.name)
+            for name in read | written:
+                span = spans.get(name)
+                if span is None:
+                    spans[name] = [position, position]
+                    home[name] = number
+                    if name in read:
+                        shared.add(name)
+                elif home[name] != number:
+                    shared.add(name)
+                else:
+                    span[1] = position
+    _linear_scan(function, ranges, slots, {n: s for n, s in spans.items() if n not in shared}, home)
+
+
+def _linear_scan(
+    function: Function,
+    ranges: list[tuple[int, int]],
+    slots: Slots,
+    spans: dict[str, list[int]],
+    home: dict[str, int],
+) -> None:
+    types = {r.name: r for i in function.instructions for o in i.operands for r in _registers(o)}
+    free: dict[str, list[Row]] = {}
+    block, ending = -1, []
+    pool: dict[str, list[Row]] = {}
+    for name, (start, stop) in sorted(spans.items(), key=lambda item: item[1][0]):
+        if home[name] != block:
+            block, ending = home[name], []
+            free = {kind: list(reversed(rows)) for kind, rows in pool.items()}
+        for at in [e for e in ending if e[0] < start]:
+            ending.remove(at)
+            free.setdefault(at[1].dtype, []).append(at[1])
+        kind = storage_type(types[name])
+        if free.get(kind):
+            row = free[kind].pop()
+        else:
+            row = slots.new_row(kind)
+            pool.setdefault(kind, []).append(row)
+        slots.rows[(function.name, name)] = row
+        slots.local_rows.add(row)
+        ending.append((stop, row))
+
+
+def _block(context: control.Context, index: int, start: int, stop: int) -> Block:
+    function = context.function
+    body = list(function.instructions[start:stop])
+    block = Block(index, function.name, body[0].line if body else function.line, instructions=body)
+    used = _Uses(context.slots)
+    context.next_block = index + 1
+    for passing in context.returns.pop(index, ()):
+        block.operations.append(passing.copy)
+    for instruction in body:
+        if control.is_ending(instruction):
+            block.ending = control.ending(context, instruction, used)
+            continue
+        operation = _operation(instruction, context, used)
+        if operation is not None:
+            block.operations.append(operation)
+        block.converge = block.converge or context.take_converge()
+    if not body or not control.is_ending(body[-1]):
+        block.ending = (
+            control.go_to(index + 1) if start < len(function.instructions) else control.leave(context, used)
+        )
+    used.close(block)
+    return block
+
+
+class _Uses:
+    """The slots a block reads and writes, in order."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.seen: set[int] = set()
+        self.needed: set[Row] = set()
+        self.written: set[Row] = set()
+
+    def note(self, reads: list[int], writes: list[int], *, whole: bool) -> None:
+        """One instruction; `whole` is False if it may leave some threads' results as they were."""
+        views = self.slots.views
+        for slot in reads:
+            what = views[slot]
+            self.seen.add(slot)
+            if isinstance(what, View) and what.row not in self.written:
+                self.needed.add(what.row)
+        for slot in writes:
+            what = views[slot]
+            self.seen.add(slot)
+            if isinstance(what, View):
+                if (not whole or what.step != 1) and what.row not in self.written:
+                    self.needed.add(what.row)
+                self.written.add(what.row)
+
+    def close(self, block: Block) -> None:
+        """Fills in what the block needs and leaves."""
+        block.gather = frozenset(self.needed)
+        block.scatter = frozenset(self.written - self.slots.local_rows)
+        specials = []
+        for slot in sorted(self.seen):
+            what = self.slots.views[slot]
+            if isinstance(what, View):
+                block.rows.setdefault(what.row, []).append((slot, what))
+            elif isinstance(what, tuple):
+                specials.append(slot)
+        block.per_thread = tuple(specials)
+
+
+def _operation(instruction: Instruction, context: control.Context, used: _Uses) -> Operation | None:
+    entry = INSTRUCTIONS.get(instruction.opcode)
+    if entry is None:
+        raise unsupported(instruction)
+    decoder = Decoder(instruction, context.slots, context.layout)
+    operation = entry.build(decoder)
+    decoder.finish()
+    if entry.converges and decoder.member_mask is not None and instruction.guard is None:
+        context.converge = control.Converge(instruction, decoder.member_mask)
+    whole = instruction.guard is None
+    used.note(decoder.reads, decoder.writes, whole=whole)
+    if operation is None or whole:
+        return operation
+    guard = context.slots.view(instruction.guard, np.dtype(np.bool_), 1, 0)
+    used.note([guard], [], whole=True)
+    return _guarded(operation, guard, instruction.guard_negated, tuple(decoder.reads), tuple(decoder.writes))
+
+
+def _guarded(
+    operation: Operation, guard: int, negated: bool, reads: tuple[int, ...], writes: tuple[int, ...]
+) -> Operation:
+    """The operation for the threads whose predicate holds."""
+
+    def run(slots: list[Array], frame: Frame) -> None:
+        mask = slots[guard]
+        count = int(np.count_nonzero(mask))
+        count = frame.n - count if negated else count
+        if count == frame.n:
+            operation(slots, frame)
+        elif count:
+            chosen = np.flatnonzero(~mask if negated else mask)
+            sub = frame.sub(chosen, reads, writes)
+            operation(sub.V, sub)
+            for slot in writes:
+                slots[slot][chosen] = sub.V[slot]
+
+    return run

@@ -1,0 +1,187 @@
+"""The blocks that are resident at the same time, with their registers and memories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mosaic_gpu.simulator.barriers import Barriers
+from mosaic_gpu.simulator.memory import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BYTES,
+    GlobalMemory,
+    Region,
+)
+from mosaic_gpu.simulator.slots import View
+
+if TYPE_CHECKING:
+    from mosaic_gpu.simulator.prepare import Kernel
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_ALIGN = 128
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Launch shape: blocks and threads by dimension, blocks per cluster, bytes of dynamic shared memory."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+def _strided(nbytes: int) -> int:
+    return max(_ALIGN, -(-nbytes // _ALIGN) * _ALIGN)
+
+
+class Wave:
+    """Blocks `first` to `first + blocks - 1` of a launch.  Threads are numbered block by block; a warp's
+    threads are neighbours, and the last warp of a block may have fewer than 32."""
+
+    def __init__(
+        self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, first: int, blocks: int
+    ):
+        per_block = shape.threads
+        self.kernel, self.shape, self.memory, self.params, self.first, self.blocks = (
+            kernel, shape, memory, params, first, blocks)  # fmt: skip
+        self.per_block = per_block
+        self.T = blocks * per_block
+        self.iota = np.arange(self.T, dtype=np.int64)
+        self.block_of = np.repeat(np.arange(blocks), per_block)
+        self.tid = self.iota - self.block_of * per_block
+        self.lane = self.tid & 31
+        self.warps_per_block = -(-per_block // 32)
+        self.warp_of = self.block_of * self.warps_per_block + (self.tid >> 5)
+        self.warps = blocks * self.warps_per_block
+        self.warp_bits = self.lane_bits(self.iota)
+        self.exited_bits = np.zeros(self.warps, np.uint32)
+        self.alive = np.full(blocks, per_block, np.int64)
+        self.exited = 0
+        self.barriers = Barriers(self)
+        self._starts: dict[tuple[str, int, int], Array] = {}
+        self._memories(kernel.shared_bytes + shape.shared_bytes, kernel.local_bytes)
+        self.slots = self._materialise()
+
+    def _memories(self, shared_bytes: int, local_bytes: int) -> None:
+        stride = _strided(shared_bytes)
+        total = stride * self.blocks
+        self.shared = Region(
+            "shared memory", SHARED_WINDOW, shared_bytes, np.zeros(total, np.uint8), unit="block",
+            stride=stride, shadow=np.zeros(total, np.uint8),
+        )  # fmt: skip
+        stride = _strided(local_bytes) if local_bytes else 0
+        self.local = Region(
+            "local memory", LOCAL_WINDOW, local_bytes, np.zeros(stride * self.T, np.uint8), unit="thread",
+            stride=stride,
+        )  # fmt: skip
+
+    def window(self, address: int) -> Region | None:
+        """The region of a generic address outside global memory."""
+        start = address // SHARED_WINDOW * SHARED_WINDOW
+        if address - start >= WINDOW_BYTES:
+            return None
+        return {SHARED_WINDOW: self.shared, LOCAL_WINDOW: self.local, PARAM_WINDOW: self.params}.get(start)
+
+    def unit_starts(self, region: Region, shift: int) -> Array:
+        """The start of each thread's stretch of a region, in units of 2**shift bytes."""
+        key = (region.unit, region.stride, shift)
+        starts = self._starts.get(key)
+        if starts is None:
+            unit = self.block_of if region.unit == "block" else self.iota
+            starts = self._starts[key] = unit * (region.stride >> shift)
+        return starts
+
+    def lane_bits(self, threads: Array) -> Array:
+        """Per warp, the bits of the lanes that are among `threads`."""
+        bits = np.bincount(self.warp_of[threads], weights=np.exp2(self.lane[threads]), minlength=self.warps)
+        return bits.astype(np.uint32)
+
+    def _materialise(self) -> list[Array]:
+        """The arrays of all slots, for all threads."""
+        slots = self.kernel.slots
+        storage = {kind: np.zeros((count, self.T), kind) for kind, count in slots.counts.items()}
+        arrays: list[Array] = []
+        for what in slots.views:
+            if isinstance(what, View):
+                row = storage[what.row.dtype][what.row.index]
+                arrays.append(row.view(what.dtype)[what.start :: what.step])
+            elif isinstance(what, tuple):
+                arrays.append(self.special(what[0]).astype(what[1]))
+            else:
+                arrays.append(what)
+        self.storage = storage
+        return arrays
+
+    def special(self, name: str) -> Array:
+        """A special register of each thread; of length 1 where it is the same for all."""
+        stem, _, axis = name[1:].partition(".")
+        if axis:
+            return self._by_axis(stem, "xyzw".index(axis))
+        one = np.ones(1, np.uint64)
+        lane = self.lane.astype(np.uint64)
+        bit = np.left_shift(np.uint64(1), lane)
+        below = bit - np.uint64(1)
+        dynamic, total = self.shape.shared_bytes, self.shape.shared_bytes + self.kernel.shared_bytes
+        cluster = self.shape.cluster
+        rank = self._by_axis("cluster_ctaid", 0) + cluster[0] * (
+            self._by_axis("cluster_ctaid", 1) + cluster[1] * self._by_axis("cluster_ctaid", 2)
+        )
+        values: dict[str, Array] = {
+            "laneid": lane, "warpid": self.tid >> 5, "nwarpid": one * self.warps_per_block,
+            "smid": (self.block_of + self.first) % 132, "nsmid": one * 132, "gridid": one,
+            "lanemask_eq": bit, "lanemask_lt": below, "lanemask_le": below | bit,
+            "lanemask_gt": ~(below | bit) & np.uint64(0xFFFFFFFF), "lanemask_ge": ~below & np.uint64(0xFFFFFFFF),
+            "dynamic_smem_size": one * dynamic, "total_smem_size": one * total, "aggr_smem_size": one * total,
+            "cluster_ctarank": rank, "cluster_nctarank": one * (cluster[0] * cluster[1] * cluster[2]),
+            "is_explicit_cluster": one * int(cluster != (1, 1, 1)),
+        }  # fmt: skip
+        return values[stem]
+
+    def _by_axis(self, stem: str, axis: int) -> Array:
+        if axis == 3:
+            return np.zeros(1, np.int64)
+        shape = self.shape
+        counts = [-(-g // c) for g, c in zip(shape.grid, shape.cluster, strict=True)]
+        sizes = {
+            "ntid": shape.block,
+            "nctaid": shape.grid,
+            "cluster_nctaid": shape.cluster,
+            "nclusterid": counts,
+        }
+        if stem in sizes:
+            return np.array([sizes[stem][axis]], np.int64)
+        if stem == "tid":
+            return _coordinate(self.tid, shape.block, axis)
+        block = _coordinate(self.block_of + self.first, shape.grid, axis)
+        if stem == "ctaid":
+            return block
+        return block % shape.cluster[axis] if stem == "cluster_ctaid" else block // shape.cluster[axis]
+
+    def describe(self, thread: int) -> str:
+        """Where a thread stands: block, thread, warp, lane."""
+        block = int(self.block_of[thread]) + self.first
+        tid = int(self.tid[thread])
+        where = [tuple(int(_coordinate(np.array(v), s, a)) for a in range(3))
+                 for v, s in ((block, self.shape.grid), (tid, self.shape.block))]  # fmt: skip
+        return f"block {where[0]}, thread {where[1]}, warp {tid // 32}, lane {tid % 32}"
+
+
+def _coordinate(linear: Array, size: tuple[int, int, int], axis: int) -> Array:
+    if axis == 0:
+        return linear % size[0]
+    return linear // size[0] % size[1] if axis == 1 else linear // (size[0] * size[1])
