@@ -219,6 +219,11 @@ def is_key(aval: Any) -> bool:
     return isinstance(aval, core.ShapedArray) and len(core.physical_aval(aval).shape) > len(aval.shape)
 
 
+def eval_jaxpr(jaxpr: Any, arrays: Sequence[Any]) -> list[Any]:
+    """The results of a closed jaxpr of `arrays`; traces it where they are traced."""
+    return list(core.eval_jaxpr(open_jaxpr(jaxpr), getattr(jaxpr, "consts", ()), *arrays))
+
+
 def threefry(key_high: Any, key_low: Any, high: Any, low: Any) -> tuple[Any, Any]:
     """JAX's Threefry-2x32 hash, written in uint32 arithmetic."""
     return tuple(threefry2x32._threefry2x32_lowering(key_high, key_low, high, low, use_rolled_loops=False))

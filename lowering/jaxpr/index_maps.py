@@ -15,7 +15,8 @@ Array = np.ndarray[Any, Any]
 
 def _divide(a: Array, b: Array) -> Array:
     safe = np.where(b == 0, 1, b)
-    return np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
+    quotient: Array = np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
+    return quotient
 
 
 def _select(which: Array, *cases: Array) -> Array:

@@ -27,8 +27,6 @@ class Operand:
     aval: Any
 
 
-Index = int | Operand
-
 
 @dataclass(frozen=True)
 class Box:
@@ -59,8 +57,8 @@ class Coordinates:
     inside: ir.Value | None = None
 
 
-def as_i32(index: Index, extent: int) -> ir.Value:
-    """An index as i32, out of range (of `extent`) exactly where it was.
+def as_i32(index: Any, extent: int) -> ir.Value:
+    """An index (an int or an `Operand`) as i32, out of range (of `extent`) exactly where it was.
 
     Raises UnsupportedError for booleans and references.
     """
@@ -120,7 +118,7 @@ def clamped(index: ir.Value, limit: int) -> ir.Value:
 
 def _span(index: Slice) -> int:
     """How many places a slice covers from its first element to its last."""
-    return 0 if index.size == 0 else (index.size - 1) * index.stride + 1
+    return 0 if index.size == 0 else (int(index.size) - 1) * index.stride + 1
 
 
 def box_of(indexer: NDIndexer, checked: bool) -> Box | None:
@@ -272,7 +270,7 @@ def _along_slice(index: Slice, extent: int, coordinate: ir.Value) -> ir.Value:
     return arith.addi(coordinate, emit.broadcast(start, shape_of(coordinate.type), ()))
 
 
-def _along_array(index: Index, extent: int, slot: int, shape: tuple[int, ...], is_last: bool) -> ir.Value:
+def _along_array(index: Any, extent: int, slot: int, shape: tuple[int, ...], is_last: bool) -> ir.Value:
     place = as_i32(index, extent)
     rank = len(shape_of(place.type))
     if rank and not is_last:

@@ -139,7 +139,7 @@ def _scalar_access(access: Access, coordinates: Coordinates) -> Access:
 def _shape_after(transform: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     match transform:
         case NDIndexer():
-            return tuple(transform.get_indexer_shape())
+            return tuple(int(n) for n in transform.get_indexer_shape())
         case ReshapeTransform():
             return tuple(transform.shape)
         case TransposeTransform():
