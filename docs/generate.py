@@ -23,7 +23,7 @@ from mosaic_gpu.check_blocks import SUPPORTED_DTYPES
 from mosaic_gpu.dialect import types as dialect_types
 from mosaic_gpu.dialect._mlir import ext, ir
 from mosaic_gpu.dialect.mgpu import Mgpu
-from mosaic_gpu.lowering import jaxpr
+from mosaic_gpu.lowering.jaxpr import load_rules
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.registry import RULES
 from mosaic_gpu.lowering.targets import TARGETS
@@ -75,8 +75,8 @@ def dialect_page() -> str:
 
 def support_page() -> str:
     """What is supported: primitives, dtypes, targets and the simulator's instructions."""
-    for package in (jaxpr, simulator):
-        _import_all(package)
+    load_rules()
+    _import_all(simulator)
     parts = [
         _NOTE,
         "# What is supported",

@@ -8,6 +8,8 @@ with plain JAX and once with the kernels, compiled for Hopper and run on the sim
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,6 +32,7 @@ TRAINING_STEPS = 300
 TRAINING_IMAGES = 1437
 BATCH = 120
 BLOCK_ROWS = 16
+TOLERANCE = 1e-5
 
 
 class Digits(NamedTuple):
@@ -42,12 +45,12 @@ class Digits(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The steps between the matrix products: plain JAX's or ours."""
+    """One thing for each step between the matrix products: plain JAX's functions, ours, or compiled kernels."""
 
-    standardise: Callable[..., jax.Array]
-    bias_activation: Callable[..., jax.Array]
-    layer_norm: Callable[..., jax.Array]
-    softmax: Callable[..., jax.Array]
+    standardise: Any
+    bias_activation: Any
+    layer_norm: Any
+    softmax: Any
 
 
 def standardise_kernel(x_ref, mean_ref, deviation_ref, o_ref):
@@ -148,15 +151,103 @@ def train(digits: Digits, progress: Progress) -> dict[str, Any]:
     return learned | fixed
 
 
-def kernel_arguments(weights: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The shapes each kernel is compiled for, by the name of its step."""
+def kernel_arguments(weights: dict[str, Any]) -> Steps:
+    """The arguments that each step's kernel is compiled for: a batch of images, and the weights."""
 
-    def array(*shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, jnp.float32)
+    def batch(columns: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((BATCH, columns), jnp.float32)
 
-    return {
-        "standardise": (array(BATCH, 64), weights["mean"], weights["deviation"]),
-        "bias_activation": (array(BATCH, HIDDEN), weights["b1"]),
-        "layer_norm": (array(BATCH, HIDDEN), weights["scale"], weights["shift"]),
-        "softmax": (array(BATCH, 10),),
-    }
+    return Steps(
+        standardise=(batch(64), weights["mean"], weights["deviation"]),
+        bias_activation=(batch(HIDDEN), weights["b1"]),
+        layer_norm=(batch(HIDDEN), weights["scale"], weights["shift"]),
+        softmax=(batch(10),),
+    )
+
+
+def compile_kernels(weights: dict[str, Any], progress: Progress) -> Steps:
+    """Each step's kernel, down to its cubin."""
+    mosaic_gpu.compile(softmax, jnp.ones((1, 1))).resources  # noqa: B018 (loads the compiler, so that it is timed apart)
+    jobs = list(zip(OURS, kernel_arguments(weights), strict=True))
+    kernels = []
+    for step, arguments in progress.track(jobs, description=f"compiling to {TARGET} cubins"):
+        kernels.append(mosaic_gpu.compile(step, *arguments, target=TARGET))
+        kernels[-1].resources  # noqa: B018 (makes the cubin)
+    return Steps(*kernels)
+
+
+def count_instructions(kernels: Steps, weights: dict[str, Any], images: np.ndarray) -> list[int]:
+    """The instructions that each kernel runs for one batch of `images`, counted once a warp."""
+    counts: list[int] = []
+
+    def counted(kernel: mosaic_gpu.CompiledKernel) -> Callable[..., jax.Array]:
+        def step(*arrays: jax.Array) -> jax.Array:
+            (result,), stats = kernel.simulate(*arrays)
+            counts.append(stats.instructions)
+            return jnp.asarray(result)
+
+        return step
+
+    probabilities(weights, images, Steps(*map(counted, kernels)))
+    return counts
+
+
+def read_images(weights: dict[str, Any], images: np.ndarray, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities of `images` (a multiple of BATCH, 64): by plain JAX, and by the kernels inside jax.jit."""
+    plain, ours = (jax.jit(functools.partial(probabilities, weights, steps=steps)) for steps in (PLAIN, OURS))
+    results = []
+    for batch in progress.track(images.reshape(-1, BATCH, 64), description="reading test images"):
+        results.append((np.asarray(plain(batch)), np.asarray(ours(batch))))
+    return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
+
+
+def kernel_table(kernels: Steps, instructions: list[int]) -> Table:
+    """What each kernel cost to compile, takes of the GPU and ran."""
+    table = Table("kernel", title=f"kernels, compiled for {TARGET}, run on the simulator")
+    for column in ("compile", "registers", "shared memory", "spilled", "cubin", f"instructions for {BATCH} images"):
+        table.add_column(column, justify="right")
+    for kernel, count in zip(kernels, instructions, strict=True):
+        seconds, used = sum(kernel.timings.values()), kernel.resources
+        table.add_row(
+            kernel.name,
+            f"{seconds * 1000:.0f} ms",
+            str(used.registers),
+            f"{used.shared_bytes + kernel.launch_facts.shared_bytes} B",
+            f"{used.spill_bytes} B",
+            f"{len(kernel.cubin)} B",
+            f"{count:,}",
+        )
+    return table
+
+
+def main() -> None:
+    """Trains, compiles, reads the test images and reports; fails where the kernels disagree with plain JAX."""
+    os.environ["MOSAIC_GPU_CACHE_DIR"] = ""  # nothing from an earlier run: the times below are of real compilations
+    jax.config.update("jax_platforms", "cpu")  # where kernels run on the simulator
+    console, digits = Console(), read_digits()
+    columns = (TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        weights = train(digits, progress)
+        kernels = compile_kernels(weights, progress)
+        plain, ours = read_images(weights, digits.test_images, progress)
+    console.print(kernel_table(kernels, count_instructions(kernels, weights, digits.test_images[:BATCH])))
+    report(console, digits.test_labels, plain, ours)
+
+
+def report(console: Console, labels: np.ndarray, plain: np.ndarray, ours: np.ndarray) -> None:
+    """Prints accuracy and agreement of the two ways; raises SystemExit where they disagree."""
+    for name, p in (("plain JAX", plain), ("our kernels", ours)):
+        right = int((p.argmax(axis=1) == labels).sum())
+        console.print(
+            f"accuracy with {name + ':':<13} {right / len(labels):.2%} ({right} of {len(labels)} test images)"
+        )
+    same, difference = int((plain.argmax(axis=1) == ours.argmax(axis=1)).sum()), float(np.abs(plain - ours).max())
+    console.print(
+        f"same digit from both: {same} of {len(labels)}; largest difference of a probability: {difference:.1e}"
+    )
+    if same != len(labels) or not difference < TOLERANCE:
+        raise SystemExit(f"the kernels disagree with plain JAX by more than {TOLERANCE}")
+
+
+if __name__ == "__main__":
+    main()
