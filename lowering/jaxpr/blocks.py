@@ -61,7 +61,7 @@ def _block_indices(kernel: KernelState, block: Any, steps: Sequence[ir.Value]) -
         if isinstance(dim, BoundedSlice):
             if not isinstance(index, Slice) or index.size != dim.block_size or index.stride != 1:
                 raise UnsupportedError(
-                    f"a BoundedSlice of {block.origin} whose size is not {dim.block_size}, a constant, is not supported",
+                    f"a BoundedSlice of {block.origin} whose size is not the constant {dim.block_size}",
                     hint="give the slice the size of the block, or mask inside of the kernel",
                 )
             index = emit.int_constant(index.start) if isinstance(index.start, int) else index.start

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mosaic_gpu.dialect._mlir import arith, ir, scf
 from mosaic_gpu.dialect.types import RefType, element_of, shape_of
 from mosaic_gpu.lowering.jaxpr import emit
+from mosaic_gpu.lowering.jaxpr.casts import select
 from mosaic_gpu.lowering.jaxpr.compat import is_literal, scan_counts
 from mosaic_gpu.lowering.jaxpr.context import RuleContext, aval_type, constant
+from mosaic_gpu.lowering.jaxpr.folds import fold
 from mosaic_gpu.lowering.jaxpr.intervals import interval_of
 from mosaic_gpu.lowering.jaxpr.registry import lowers
 
@@ -106,14 +110,26 @@ def lower_while(
         bound = constant(atom.val, atom.aval) if is_literal(atom) else outside[atom]
         return _lower_counted(ctx, carry, body_consts, body_jaxpr, number, bound)
     types = [v.type for v in carry]
-    op = scf.WhileOp(types, carry)
-    before, after = op.before.blocks.append(*types), op.after.blocks.append(*types)
+    flag = aval_type(cond_jaxpr.outvars[0].aval)
+    op = scf.WhileOp([*types, flag], carry)
+    before, after = op.before.blocks.append(*types), op.after.blocks.append(*types, flag)
     with ir.InsertionPoint(before):
         (go_on,) = ctx.lower_jaxpr(cond_jaxpr, [*cond_consts, *before.arguments])
-        scf.condition(go_on, list(before.arguments))
+        axes = range(len(shape_of(flag)))
+        scf.condition(fold("or", go_on, np.dtype(np.bool_), axes), [*before.arguments, go_on])
     with ir.InsertionPoint(after):
-        scf.yield_(ctx.lower_jaxpr(body_jaxpr, [*body_consts, *after.arguments]))
-    return list(op.results)
+        *old, go_on = after.arguments
+        new = ctx.lower_jaxpr(body_jaxpr, [*body_consts, *old])
+        scf.yield_([_where_going_on(go_on, x, y) for x, y in zip(new, old, strict=True)])
+    return list(op.results)[:-1]
+
+
+def _where_going_on(go_on: ir.Value, new: ir.Value, old: ir.Value) -> ir.Value:
+    """`new`, but `old` in the elements of a mapped loop (`vmap` of a `while_loop`) whose condition is false."""
+    leading = shape_of(go_on.type)
+    if not leading:
+        return new
+    return select(emit.broadcast(go_on, shape_of(new.type), range(len(leading))), new, old)
 
 
 def _check_carried(ctx: RuleContext, carry: Sequence[ir.Value]) -> None:

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mosaic_gpu.dialect._mlir import arith, ir, math
+from mosaic_gpu.dialect.types import shape_of
 from mosaic_gpu.lowering.jaxpr import arithmetic, emit
 from mosaic_gpu.lowering.jaxpr.arithmetic import binary, compare, compare_to
 from mosaic_gpu.lowering.jaxpr.casts import convert, fill_like, is_nan, ordered_bits, select, typed
 from mosaic_gpu.lowering.jaxpr.context import RuleContext
 from mosaic_gpu.lowering.jaxpr.kinds import bits_dtype, compute_dtype, is_bool, is_float, is_signed, math_dtype, width
 from mosaic_gpu.lowering.jaxpr.registry import lowers
-from mosaic_gpu.dialect.types import shape_of
 
 
 def spread(ctx: RuleContext, values: Sequence[ir.Value]) -> list[ir.Value]:
@@ -220,6 +220,12 @@ lowers("ceil")(_rounding_rule(math.CeilOp))
 def lower_identity(_ctx: RuleContext, *values: ir.Value, **_: Any) -> ir.Value:
     """The value itself (of two, the second)."""
     return values[-1]
+
+
+@lowers("optimization_barrier")
+def lower_optimization_barrier(_ctx: RuleContext, *values: ir.Value, **_: Any) -> list[ir.Value]:
+    """Values as they are."""
+    return list(values)
 
 
 @lowers("reduce_precision")

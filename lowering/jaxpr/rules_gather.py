@@ -89,9 +89,7 @@ def lower_gather(
     if 0 in shape:
         return _nothing_to_gather(ctx, other)
     batching = dict(zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True))
-    starts = starts_of(
-        indices, ctx.avals_in[1].dtype, shape, slice_sizes, dims.start_index_map, batching, drop
-    )
+    starts = starts_of(indices, ctx.avals_in[1].dtype, shape, slice_sizes, dims.start_index_map, batching, drop)
     dropped = [*dims.collapsed_slice_dims, *dims.operand_batching_dims]
     memory = spill(operand)
     if len(shape_of(indices.type)) == 1:

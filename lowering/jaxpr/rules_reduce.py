@@ -88,7 +88,9 @@ def lower_reduce(ctx: RuleContext, *values: ir.Value, jaxpr: Any, dimensions: Se
     return _with_start(ctx, jaxpr, values[count:], [uncarry(v, d) for v, d in zip(folded, dtypes, strict=True)], flag)
 
 
-def _with_start(ctx: RuleContext, jaxpr: Any, starts: Sequence[ir.Value], folded: list[ir.Value], flag: ir.Value) -> Any:
+def _with_start(
+    ctx: RuleContext, jaxpr: Any, starts: Sequence[ir.Value], folded: list[ir.Value], flag: ir.Value
+) -> Any:
     """`jaxpr(starts, folded)` element by element; the starts alone where nothing was folded."""
     shape = shape_of(folded[0].type)
     wide = [emit.broadcast(v, shape, ()) for v in starts]

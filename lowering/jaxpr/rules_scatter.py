@@ -8,10 +8,9 @@ plain writes the last one stays: the result does not depend on timing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
 
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.types import shape_of, tile_type
