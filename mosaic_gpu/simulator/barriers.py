@@ -66,10 +66,11 @@ class Barriers:
         """Threads of the frame arrive; returns who goes on, and where."""
         if len(ids) > 1 and ids.min() == ids.max():
             ids = ids[:1]
-        if len(ids) == 1 and frame.threads is None and waits and reduction is None and not self.states:
-            if counts is None or (len(counts) == 1 and int(counts[0]) == self.wave.per_block):
-                if int(ids[0]) < BARRIERS:
-                    return after
+        if (
+            frame.threads is None and waits and reduction is None and not self.states
+            and self._all_of_block(counts) and len(ids) == 1 and int(ids[0]) < BARRIERS
+        ):  # fmt: skip
+            return after
         successors: list[tuple[int, Array]] = []
         each = np.broadcast_to(ids, frame.n)
         for number in np.unique(each).tolist():
@@ -84,6 +85,9 @@ class Barriers:
                 successors.append((after, waiting.threads))
             successors += self._release(number)
         return successors
+
+    def _all_of_block(self, counts: Array | None) -> bool:
+        return counts is None or (len(counts) == 1 and int(counts[0]) == self.wave.per_block)
 
     def _arrive(
         self, frame: Frame, number: int, waiting: _Waiting, expected: Array | None, waits: bool

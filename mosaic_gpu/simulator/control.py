@@ -26,7 +26,6 @@ from mosaic_gpu.simulator.ptx import (
     Register,
     Symbol,
     Variable,
-    Vector,
     unsupported,
 )
 from mosaic_gpu.simulator.registry import Decoder

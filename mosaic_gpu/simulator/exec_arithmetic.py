@@ -271,7 +271,8 @@ def exec_mul24(d: Decoder) -> Operation:
         raise d.refuse("only .lo")
 
     def shorten(x: Array) -> Array:
-        return np.right_shift(np.left_shift(x, x.dtype.type(8)), x.dtype.type(8))
+        short: Array = np.right_shift(np.left_shift(x, x.dtype.type(8)), x.dtype.type(8))
+        return short
 
     if d.instruction.opcode == "mul24":
         return d.binary(lambda a, b, out: np.multiply(shorten(a), shorten(b), out), kind)
@@ -400,15 +401,14 @@ def exec_div(d: Decoder) -> Operation:
 def divide_integers(a: Array, b: Array, out: Array) -> None:
     """Truncating division; by zero it gives all ones, as the hardware does."""
     if a.dtype.kind == "u":
-        np.floor_divide(a, b, out)
+        result = np.floor_divide(a, b)
     else:
         unsigned = np.dtype(f"u{a.dtype.itemsize}")
         quotient = np.abs(a).view(unsigned) // np.abs(b).view(unsigned)
         negative = (a < 0) != (b < 0)
-        out[...] = np.where(negative, np.negative(quotient), quotient).view(a.dtype)
+        result = np.where(negative, np.negative(quotient), quotient).view(a.dtype)
     zero = b == 0
-    if zero.any():
-        np.copyto(out, np.asarray(-1).astype(out.dtype), where=zero)
+    out[...] = np.where(zero, np.array(-1).astype(a.dtype), result) if zero.any() else result
 
 
 @instruction("rem")

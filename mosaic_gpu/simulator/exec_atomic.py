@@ -48,7 +48,7 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
         raise d.refuse()
     d.count(at + 2, at + 3)
     storage = (
-        f"b{8 * TYPES[kind].itemsize}" if "f" in kind and "x2" in kind or kind in ("f16", "bf16") else kind
+        f"b{8 * TYPES[kind].itemsize}" if ("f" in kind and "x2" in kind) or kind in ("f16", "bf16") else kind
     )
     access = access_of(d, at, space, TYPES[kind].itemsize, place_name(space, "atomic"))
     operands = [d.src(at + 1, storage)] + ([d.src(at + 2, storage)] if name == "cas" else [])

@@ -84,7 +84,7 @@ def exec_setp(d: Decoder) -> Operation:
 
         return simple
     c, negated = d.predicate(d.operand(3)) if combine else (None, False)
-    how = _COMBINATIONS[combine] if combine else None
+    how: Any = _COMBINATIONS.get(combine)
 
     def run(slots: list[Array], frame: Any) -> None:
         result = np.empty(frame.n, np.bool_)

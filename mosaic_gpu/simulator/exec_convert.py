@@ -51,8 +51,7 @@ def exec_cvt(d: Decoder) -> Operation:
 
 def _cvt_integers(d: Decoder, to: str, of: str, clamp: bool) -> Operation:
     o, a = d.dst(0, to), d.src(1, of)
-    narrow, limits = TYPES[to], np.iinfo(TYPES[to])
-    source = np.iinfo(TYPES[of])
+    narrow, limits, source = TYPES[to], integer_limits(TYPES[to]), integer_limits(TYPES[of])
     low, high = max(limits.min, source.min), min(limits.max, source.max)
 
     def run(slots: list[Array], frame: Any) -> None:
@@ -60,6 +59,11 @@ def _cvt_integers(d: Decoder, to: str, of: str, clamp: bool) -> Operation:
         slots[o][...] = value.astype(narrow)
 
     return run
+
+
+def integer_limits(dtype: Any) -> Any:
+    """The range of an integer type, as `min` and `max`."""
+    return np.iinfo(dtype)
 
 
 def _source(of: str, flush: bool) -> Kernel:
@@ -76,10 +80,8 @@ def _kernel(to: str, of: str, rounding: str, flush: bool, clamp: bool, relu: boo
     if "f" not in to:
         return _to_integer(to, of, read, rounding)
     if "f" in of and rounding in _INTEGER:
-        (
-            whole,
-            inner,
-        ) = _INTEGER[rounding], _to_float(to, "f32" if of != "f64" else of, "rn", flush, clamp, relu)
+        whole = _INTEGER[rounding]
+        inner = _to_float(to, "f64" if of == "f64" else "f32", "rn", flush, clamp, relu)
         return lambda x: inner(whole(read(x)))
     if "f" in of:
         inner = _to_float(to, "f64" if of == "f64" else "f32", rounding or "rn", flush, clamp, relu)
@@ -89,7 +91,7 @@ def _kernel(to: str, of: str, rounding: str, flush: bool, clamp: bool, relu: boo
 
 def _to_integer(to: str, of: str, read: Kernel, rounding: str) -> Kernel:
     dtype, whole = TYPES[to], _INTEGER[rounding or "rzi"]
-    limits = np.iinfo(dtype)
+    limits = integer_limits(dtype)
     wide = of == "f64" or dtype.itemsize == 8
     nan = (1 << 8 * dtype.itemsize - 1) if wide else 0
     nan_value = np.array(nan, np.uint64).astype(f"u{dtype.itemsize}").view(dtype)

@@ -69,25 +69,22 @@ def fma32(a: Array, b: Array, c: Array, out: Array) -> None:
     p = a.astype(F64)
     p = p * b
     s = p + c
-    np.copyto(out, s, casting="same_kind")
+    r = s.astype(F32)
     hard = (s.view(I64) & _TIE_MASK) == _TIE
-    magnitude = np.abs(out)
+    magnitude = np.abs(r)
     if magnitude.min() < TINY32:
         hard |= (magnitude < TINY32) & (s != 0)
     if hard.any():
-        _fma32_hard(p, c, s, out, np.flatnonzero(hard))
-    canonical32(out)
+        _fma32_hard(p, c, r, np.flatnonzero(hard))
+    canonical32(r)
+    out[...] = r
 
 
-def _fma32_hard(p: Array, c: Array, s: Array, out: Array, at: Array) -> None:
-    n = len(s)
-    ps, cs = np.broadcast_to(p, n)[at], np.broadcast_to(c, n)[at].astype(F64)
-    total, error = two_sum(ps, cs)
-    rounded = round_to_odd(total, error).astype(F32)
-    if len(out) == n:
-        out[at] = rounded
-    else:
-        out[...] = rounded[0]
+def _fma32_hard(p: Array, c: Array, r: Array, at: Array) -> None:
+    """Rounds p + c again, through round-to-odd, at the positions `at` of `r`."""
+    n = len(r)
+    total, error = two_sum(np.broadcast_to(p, n)[at], np.broadcast_to(c, n)[at].astype(F64))
+    r[at] = round_to_odd(total, error).astype(F32)
 
 
 def directed32(s: Array, e: Array, mode: str) -> Array:
@@ -183,11 +180,10 @@ def fma64(a: Array, b: Array, c: Array, out: Array) -> None:
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     zero = (a == 0) | (b == 0)
     z = np.where(finite & ~zero & (z != 0), z, plain)
-    out[...] = z
     at = np.flatnonzero(finite & ~zero & ~_safe64(a, b, c, plain))
     if len(at):
-        fixed = [exact_fma(float(a[i]), float(b[i]), float(c[i]), "rn") for i in at]
-        out[at if len(out) == len(a) else slice(None)] = fixed
+        z[at] = [exact_fma(float(a[i]), float(b[i]), float(c[i]), "rn") for i in at]
+    out[...] = z
 
 
 def _safe64(a: Array, b: Array, c: Array, result: Array) -> Array:

@@ -13,10 +13,10 @@ import numpy as np
 from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.simulator.arguments import bind_arguments
 from mosaic_gpu.simulator.layout import Layout
-from mosaic_gpu.simulator.machine import Counters, Scheduler
+from mosaic_gpu.simulator.machine import Scheduler
 from mosaic_gpu.simulator.memory import SHARED_WINDOW, GlobalMemory, Region
 from mosaic_gpu.simulator.prepare import Kernel
-from mosaic_gpu.simulator.wave import Shape, Wave
+from mosaic_gpu.simulator.wave import Counters, Shape, Wave
 
 #: Threads that are resident at once, and the bytes of registers and local memory they may take.
 RESIDENT_THREADS = 1 << 16
@@ -75,8 +75,7 @@ def launch(
 
     with np.errstate(all="ignore"):
         for first, count in _waves(kernel, shape):
-            wave = Wave(kernel, shape, memory, params.region, first, count)
-            wave.emit = emit
+            wave = Wave(kernel, shape, memory, params.region, first, count, emit, counters)
             Scheduler(wave, counters).run()
     params.finish()
     return LaunchResult(

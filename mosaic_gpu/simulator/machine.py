@@ -9,7 +9,6 @@ the one it waits for.  Deterministic: the same launch takes the same course.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,19 +17,10 @@ from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.simulator.control import EXIT
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.prepare import Block
-from mosaic_gpu.simulator.wave import Wave
+from mosaic_gpu.simulator.wave import Counters, Wave
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FAIRNESS_STEPS = 1024
-
-
-@dataclass
-class Counters:
-    """What a launch has run so far; `limit` in thread-instructions, or 0 for none."""
-
-    limit: int = 0
-    instructions: int = 0
-    warp_instructions: int = 0
 
 
 class Scheduler:
@@ -111,7 +101,7 @@ class Scheduler:
         slots = wave.slots.copy()
         rows = {}
         for row, views in block.rows.items():
-            source = wave.storage[row.dtype][row.index]
+            source = wave.storage[row.dtype][row.number]
             packed = source.take(threads) if row in block.gather else np.empty(n, row.dtype)
             rows[row] = packed
             for slot, view in views:
@@ -123,7 +113,7 @@ class Scheduler:
         for operation in block.operations:
             operation(slots, frame)
         for row in block.scatter:
-            wave.storage[row.dtype][row.index][threads] = rows[row]
+            wave.storage[row.dtype][row.number][threads] = rows[row]
         return frame
 
     def _warps(self, threads: Array) -> int:
@@ -195,7 +185,8 @@ class Scheduler:
             for some in sets:
                 mask[some] = True
             merged = np.flatnonzero(mask)
-        return None if len(merged) == self.wave.T else merged
+        result: Array | None = None if len(merged) == self.wave.T else merged
+        return result
 
     def _converge(self, block: Block, threads: Array | None) -> Array | None:
         """The threads at `block` whose warps are complete; the others are parked until the rest comes."""
@@ -215,9 +206,9 @@ class Scheduler:
         ready = (there[warps] & needed) == needed
         if ready.all():
             return threads
-        late = threads[~ready]
-        self.parked.setdefault(index, []).append(late)
-        return threads[ready]
+        self.parked.setdefault(index, []).append(threads[~ready])
+        together: Array = threads[ready]
+        return together
 
     def _retry_parked(self) -> None:
         """Nothing else can run: parked threads go on if an exit completed their warp, or if the rest of

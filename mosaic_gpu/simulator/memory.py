@@ -142,32 +142,25 @@ class Access:
         """The general case: the threads reach different regions, or one is out of bounds."""
         wave = frame.wave
         address = np.broadcast_to(address, frame.n)
-        if self.space == "shared":
-            self._fault(
-                wave.shared,
-                address,
-                int(np.argmax(address + np.uint64(self.total) > wave.shared.size)),
-                frame,
-            )
-        if self.space == "local":
-            self._fault(
-                wave.local, address, int(np.argmax(address + np.uint64(self.total) > wave.local.size)), frame
-            )
+        if self.space in ("shared", "local"):
+            own = wave.shared if self.space == "shared" else wave.local
+            over = np.argmax(address + np.uint64(self.total) > own.size)
+            raise self._fault(own, address, int(over), frame)
         generic = self.space in ("", "param")
         keys = np.searchsorted(wave.memory.base_array, address, side="right").astype(np.int64) - 1
         if generic:
             window = (address >> np.uint64(48)).astype(np.int64)
             keys = np.where(window > 0, -1 - window, keys)
         parts = []
-        for key in np.unique(keys):
+        for key in np.unique(keys).tolist():
             chosen = np.flatnonzero(keys == key)
             region = wave.memory.regions[key] if key >= 0 else wave.window(int(address[chosen[0]]))
             if region is None:
-                self._fault(None, address, int(chosen[0]), frame)
-            offset = address[chosen] - np.uint64(region.base)
+                raise self._fault(None, address, int(chosen[0]), frame)
+            offset = np.subtract(address[chosen], np.uint64(region.base))
             bad = offset + np.uint64(self.total) > region.size
             if bad.any():
-                self._fault(region, address, int(chosen[np.argmax(bad)]), frame)
+                raise self._fault(region, address, int(chosen[np.argmax(bad)]), frame)
             parts.append((region, self._index(region, offset, frame, chosen), chosen))
         yield from parts
 
@@ -180,7 +173,7 @@ class Access:
             hint=f"the address must be a multiple of {self.total}",
         )  # fmt: skip
 
-    def _fault(self, region: Region | None, address: Array, position: int, frame: Frame) -> None:
+    def _fault(self, region: Region | None, address: Array, position: int, frame: Frame) -> SimulationError:
         where = int(address[position])
         near = region if region is not None else frame.wave.memory.find(where)
         after = frame.wave.memory.bases[bisect_right(frame.wave.memory.bases, where) :]
@@ -194,7 +187,7 @@ class Access:
             place = f"{after[0] - where} bytes before {behind.name if behind else ''}"
         elif region is not None:
             place = f"byte {where - region.base} of {region.name} ({region.size} bytes)"
-        raise self.error(f"out-of-bounds {self.what}: {self.total} bytes at {place}", frame, position)
+        return self.error(f"out-of-bounds {self.what}: {self.total} bytes at {place}", frame, position)
 
     def error(self, what: str, frame: Frame, position: int, *, hint: str = "") -> SimulationError:
         """A fault of the thread at `position` of the frame."""

@@ -205,7 +205,8 @@ def parse_variable(text: str, line: int, *, extern: bool = False) -> Variable:
         element *= int(vector[1])
     align = _ALIGN.search(attributes)
     dims = re.findall(r"\[\s*(\w*)\s*\]", match["dims"])
-    data, relocations, count = b"", (), 1
+    data, count = b"", 1
+    relocations: list[Relocation] = []
     if match["init"] is not None:
         data, relocations = _initialiser(match["init"], type_name, line)
     for dim in dims:

@@ -220,7 +220,8 @@ def _linear_scan(
 ) -> None:
     types = {r.name: r for i in function.instructions for o in i.operands for r in _registers(o)}
     free: dict[str, list[Row]] = {}
-    block, ending = -1, []
+    block = -1
+    ending: list[tuple[int, Row]] = []
     pool: dict[str, list[Row]] = {}
     for name, (start, stop) in sorted(spans.items(), key=lambda item: item[1][0]):
         if home[name] != block:
@@ -312,11 +313,11 @@ def _operation(instruction: Instruction, context: control.Context, used: _Uses) 
     decoder.finish()
     if entry.converges and decoder.member_mask is not None and instruction.guard is None:
         context.converge = control.Converge(instruction, decoder.member_mask)
-    whole = instruction.guard is None
-    used.note(decoder.reads, decoder.writes, whole=whole)
-    if operation is None or whole:
+    register = instruction.guard
+    used.note(decoder.reads, decoder.writes, whole=register is None)
+    if operation is None or register is None:
         return operation
-    guard = context.slots.view(instruction.guard, np.dtype(np.bool_), 1, 0)
+    guard = context.slots.view(register, np.dtype(np.bool_), 1, 0)
     used.note([guard], [], whole=True)
     return _guarded(operation, guard, instruction.guard_negated, tuple(decoder.reads), tuple(decoder.writes))
 

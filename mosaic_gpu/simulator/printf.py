@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from mosaic_gpu.simulator.ptx import Instruction
 if TYPE_CHECKING:
     from mosaic_gpu.simulator.frame import Frame
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _CONVERSION = re.compile(
     r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?P<size>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
 )
@@ -26,13 +25,9 @@ def print_values(instruction: Instruction, frame: Frame, format_at: int, values_
     bytes of the thread's local memory."""
     local = frame.wave.local.data.reshape(frame.wave.T, -1)
     for position, thread in enumerate(frame.ids.tolist()):
-        pointers = [int(local[thread, at : at + 8].view(np.uint64)[0]) for at in (format_at, values_at)]
+        text, values = (int(local[thread, at : at + 8].view(np.uint64)[0]) for at in (format_at, values_at))
         reader = _Reader(instruction, frame, position, thread)
-        frame.wave.emit(
-            format_values(
-                reader.text(pointers[0]), lambda n, r=reader, p=pointers[1]: r.bytes(p + n[0], n[1])
-            )
-        )
+        frame.wave.emit(format_values(reader.text(text), values, reader))
 
 
 class _Reader:
@@ -62,19 +57,20 @@ class _Reader:
         return found.decode("utf-8", "replace")
 
 
-def format_values(text: str, read: Any) -> str:
-    """`text` with its conversions filled in; `read((offset, size))` gives the bytes of the values."""
-    offset = 0
+def format_values(text: str, address: int, reader: _Reader) -> str:
+    """`text` with its conversions filled in from the values at `address`, each naturally aligned."""
 
     def convert(match: re.Match[str]) -> str:
-        nonlocal offset
+        nonlocal address
         kind, size = match["kind"], match["size"]
         if kind == "%":
             return "%"
         width = 8 if kind in "eEfFgGaAsp" or size in _LONG else 4
-        offset = -(-offset // width) * width
-        raw = read((offset, width))
-        offset += width
+        address = -(-address // width) * width
+        raw = reader.bytes(address, width)
+        address += width
+        if kind == "s":
+            return str(f"%{match['flags']}s" % reader.text(int.from_bytes(raw, "little")))
         return _one(match["flags"], size, kind, raw)
 
     return _CONVERSION.sub(convert, text)
@@ -82,13 +78,13 @@ def format_values(text: str, read: Any) -> str:
 
 def _one(flags: str, size: str | None, kind: str, raw: bytes) -> str:
     if kind in "eEfFgG":
-        return f"%{flags}{kind}" % struct.unpack("<d", raw)
+        return str(f"%{flags}{kind}" % struct.unpack("<d", raw))
     if kind in "aA":
-        return struct.unpack("<d", raw)[0].hex()
+        return str(struct.unpack("<d", raw)[0].hex())
     bits = {"hh": 1, "h": 2}.get(size or "", len(raw))
     number = int.from_bytes(raw[:bits], "little", signed=kind in "di")
     if kind == "p":
         return f"{number:#x}"
     if kind == "c":
         return chr(number & 0xFF)
-    return f"%{flags}{'d' if kind in 'iu' else kind}" % number
+    return str(f"%{flags}{'d' if kind in 'iu' else kind}" % number)

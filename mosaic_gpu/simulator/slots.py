@@ -33,7 +33,7 @@ class Row(NamedTuple):
     """A row of storage: `dtype` is bool for predicates, else unsigned of the register's width."""
 
     dtype: str
-    index: int
+    number: int
 
 
 class View(NamedTuple):
@@ -52,7 +52,7 @@ class Slots:
     addresses: dict[str, int]
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    views: list[View | str | Any] = field(default_factory=list)
+    views: list[View | tuple[str, np.dtype[Any]] | Any] = field(default_factory=list)
     index: dict[Any, int] = field(default_factory=dict)
     local_rows: set[Row] = field(default_factory=set)
     function: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ALIGN = 128
+#: Of an H100.
+_MULTIPROCESSORS = 132
+
+
+@dataclass
+class Counters:
+    """What a launch has run so far; `limit` in thread-instructions, or 0 for none."""
+
+    limit: int = 0
+    instructions: int = 0
+    warp_instructions: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,11 +66,12 @@ class Wave:
     threads are neighbours, and the last warp of a block may have fewer than 32."""
 
     def __init__(
-        self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, first: int, blocks: int
-    ):
+        self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, first: int, blocks: int,
+        emit: Callable[[str], None], counters: Counters,
+    ) -> None:  # fmt: skip
         per_block = shape.threads
-        self.kernel, self.shape, self.memory, self.params, self.first, self.blocks = (
-            kernel, shape, memory, params, first, blocks)  # fmt: skip
+        self.kernel, self.shape, self.memory, self.params = kernel, shape, memory, params
+        self.first, self.blocks = first, blocks
         self.per_block = per_block
         self.T = blocks * per_block
         self.iota = np.arange(self.T, dtype=np.int64)
@@ -72,6 +85,8 @@ class Wave:
         self.exited_bits = np.zeros(self.warps, np.uint32)
         self.alive = np.full(blocks, per_block, np.int64)
         self.exited = 0
+        self.emit, self.counters = emit, counters
+        self.cluster_of = self._cluster_numbers()
         self.barriers = Barriers(self)
         self._starts: dict[tuple[str, int, int], Array] = {}
         self._memories(kernel.shared_bytes + shape.shared_bytes, kernel.local_bytes)
@@ -89,6 +104,19 @@ class Wave:
             "local memory", LOCAL_WINDOW, local_bytes, np.zeros(stride * self.T, np.uint8), unit="thread",
             stride=stride,
         )  # fmt: skip
+
+    def _cluster_numbers(self) -> Array:
+        """The cluster of each resident block, numbered from 0 by first appearance in the wave."""
+        numbers = np.zeros(self.blocks, np.int64)
+        blocks, cluster = np.arange(self.first, self.first + self.blocks), self.shape.cluster
+        for axis in (2, 1, 0):
+            count = self.shape.grid[axis] // cluster[axis]
+            numbers = numbers * count + _coordinate(blocks, self.shape.grid, axis) // cluster[axis]
+        return np.unique(numbers, return_inverse=True)[1]
+
+    def clock(self) -> int:
+        """The time that %clock shows: the thread-instructions run so far."""
+        return self.counters.instructions
 
     def window(self, address: int) -> Region | None:
         """The region of a generic address outside global memory."""
@@ -114,11 +142,12 @@ class Wave:
     def _materialise(self) -> list[Array]:
         """The arrays of all slots, for all threads."""
         slots = self.kernel.slots
+        what: Any
         storage = {kind: np.zeros((count, self.T), kind) for kind, count in slots.counts.items()}
         arrays: list[Array] = []
         for what in slots.views:
             if isinstance(what, View):
-                row = storage[what.row.dtype][what.row.index]
+                row = storage[what.row.dtype][what.row.number]
                 arrays.append(row.view(what.dtype)[what.start :: what.step])
             elif isinstance(what, tuple):
                 arrays.append(self.special(what[0]).astype(what[1]))
@@ -132,25 +161,41 @@ class Wave:
         stem, _, axis = name[1:].partition(".")
         if axis:
             return self._by_axis(stem, "xyzw".index(axis))
-        one = np.ones(1, np.uint64)
-        lane = self.lane.astype(np.uint64)
-        bit = np.left_shift(np.uint64(1), lane)
-        below = bit - np.uint64(1)
-        dynamic, total = self.shape.shared_bytes, self.shape.shared_bytes + self.kernel.shared_bytes
-        cluster = self.shape.cluster
-        rank = self._by_axis("cluster_ctaid", 0) + cluster[0] * (
-            self._by_axis("cluster_ctaid", 1) + cluster[1] * self._by_axis("cluster_ctaid", 2)
-        )
-        values: dict[str, Array] = {
-            "laneid": lane, "warpid": self.tid >> 5, "nwarpid": one * self.warps_per_block,
-            "smid": (self.block_of + self.first) % 132, "nsmid": one * 132, "gridid": one,
-            "lanemask_eq": bit, "lanemask_lt": below, "lanemask_le": below | bit,
-            "lanemask_gt": ~(below | bit) & np.uint64(0xFFFFFFFF), "lanemask_ge": ~below & np.uint64(0xFFFFFFFF),
-            "dynamic_smem_size": one * dynamic, "total_smem_size": one * total, "aggr_smem_size": one * total,
-            "cluster_ctarank": rank, "cluster_nctarank": one * (cluster[0] * cluster[1] * cluster[2]),
-            "is_explicit_cluster": one * int(cluster != (1, 1, 1)),
-        }  # fmt: skip
-        return values[stem]
+        if stem.startswith("lanemask_"):
+            return self._lane_mask(stem[-2:])
+        return np.atleast_1d(np.asarray(self._scalar(stem)))
+
+    def _scalar(self, stem: str) -> Any:
+        shape, cluster = self.shape, self.shape.cluster
+        match stem:
+            case "laneid":
+                return self.lane
+            case "warpid":
+                return self.tid >> 5
+            case "nwarpid":
+                return self.warps_per_block
+            case "smid":
+                return (self.block_of + self.first) % _MULTIPROCESSORS
+            case "nsmid":
+                return _MULTIPROCESSORS
+            case "dynamic_smem_size":
+                return shape.shared_bytes
+            case "total_smem_size" | "aggr_smem_size":
+                return shape.shared_bytes + self.kernel.shared_bytes
+            case "cluster_ctarank":
+                x, y, z = (self._by_axis("cluster_ctaid", axis) for axis in range(3))
+                return x + cluster[0] * (y + cluster[1] * z)
+            case "cluster_nctarank":
+                return cluster[0] * cluster[1] * cluster[2]
+            case "is_explicit_cluster":
+                return int(cluster != (1, 1, 1))
+        return 1
+
+    def _lane_mask(self, which: str) -> Array:
+        bit = np.left_shift(np.uint64(1), self.lane.astype(np.uint64))
+        masks = {"eq": bit, "lt": bit - np.uint64(1), "ge": ~(bit - np.uint64(1))}
+        masks["le"], masks["gt"] = masks["lt"] | bit, masks["ge"] ^ bit
+        return masks[which] & np.uint64(0xFFFFFFFF)
 
     def _by_axis(self, stem: str, axis: int) -> Array:
         if axis == 3:
