@@ -156,7 +156,10 @@ def _primitives() -> Iterator[str]:
         rows = sorted((p, rule) for p, rule in RULES.items() if rule.__module__ == name)
         yield f"### {_first_line(sys.modules[name]).rstrip('.')}"
         yield f"In `{name.removeprefix('mosaic_gpu.').replace('.', '/')}.py`."
-        yield _table(("primitive", "how"), [(f"`{p}`", _first_line(rule)) for p, rule in rows])
+        plain = [f"`{p}`" for p, rule in rows if not rule.__doc__]
+        yield ", ".join(plain) + ("." if plain else "")
+        told = [(f"`{p}`", _first_line(rule)) for p, rule in rows if rule.__doc__]
+        yield _table(("primitive", "how"), told) if told else ""
 
 
 def _dtypes() -> Iterator[str]:
