@@ -18,6 +18,13 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
+def simulator_only(request: pytest.FixtureRequest) -> None:
+    """For a test of something that JAX's interpreter does otherwise, or cannot do."""
+    if request.config.getoption("--backend") != "simulator":
+        pytest.skip("JAX's interpreter does otherwise")
+
+
+@pytest.fixture
 def elementwise(run: Run) -> Callable[..., Any]:
     """`elementwise(fn, *arrays, **compiler_params)`: `fn` of whole arrays, computed by one block of a kernel."""
 
