@@ -12,7 +12,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.types import element_of
 from mosaic_gpu.errors import UnsupportedError
-from mosaic_gpu.lowering.nvvm import emit
+from mosaic_gpu.lowering.nvvm import emit, fp8
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.intrinsics import is_selectable
 from mosaic_gpu.lowering.nvvm.registers import is_fp8, is_int4
@@ -37,6 +37,39 @@ def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
         raise UnsupportedError(f"{operation.name} on {emit.element(results[0])}", source=where)
     attributes = {key: operation.attributes[key] for key in operation.attributes}
     return list(emit.op(operation.name, results, operands, attributes).results)
+
+
+@converts("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci")
+def convert_cast(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """Casts; those from and to fp8 and 4-bit integers are spelled out.
+
+    Raises UnsupportedError for a cast between fp8 and f64, which would round twice.
+    """
+    operation = op.operation
+    source, target = (element_of(v.type) for v in (operation.operands[0], operation.results[0]))
+    if not any(is_fp8(e) or is_int4(e) for e in (source, target)):
+        return convert_elementwise(conversion, op)
+    if str(target) == "f64" or (str(source) == "f64" and is_fp8(target)) or (is_fp8(source) and is_fp8(target)):
+        where = source_of(operation.location)
+        raise UnsupportedError(f"{operation.name} from {source} to {target}", source=where)
+    value = conversion.get(operation.operands[0])
+    if is_fp8(source):
+        decoded = fp8.decode(value, str(source))
+        result = conversion.type(operation.results[0].type)
+        return [decoded if result == decoded.type else emit.value("arith.truncf", result, [decoded])]
+    if is_fp8(target):
+        wide = emit.like(value.type, ir.F32Type.get())
+        return [fp8.encode(value if value.type == wide else emit.value("arith.extf", wide, [value]), str(target))]
+    return [_cast_int4(value, str(operation.name), emit.bits_of(conversion.type(operation.results[0].type)))]
+
+
+def _cast_int4(value: ir.Value, name: str, bits: int) -> ir.Value:
+    """To a 4-bit integer, whose byte may hold anything in its high half, or from one."""
+    if name == "arith.trunci":
+        return emit.convert_int(value, 8)
+    if name == "arith.extui":
+        return emit.convert_int(emit.and_(value, 0xF), bits, signed=False)
+    return emit.convert_int(emit.binary("shrsi", emit.shl(value, 4), 4), bits)
 
 
 @converts("arith.select")
@@ -69,9 +102,7 @@ def _bits(attr: ir.Attribute) -> int:
     """The bits of a 4-bit or fp8 constant, as a signed byte."""
     if isinstance(attr, ir.IntegerAttr):
         return int(ir.IntegerAttr(attr).value)
-    from mosaic_gpu.lowering.nvvm.fp8 import encode
-
-    byte = encode(ir.FloatAttr(attr).value, str(attr.type))
+    byte = fp8.constant_byte(ir.FloatAttr(attr).value, str(attr.type))
     return byte - 256 if byte > 127 else byte
 
 

@@ -68,6 +68,11 @@ def element(type_: ir.Type) -> ir.Type:
     return ir.VectorType(type_).element_type if is_vector(type_) else type_
 
 
+def like(type_: ir.Type, new_element: ir.Type) -> ir.Type:
+    """A scalar or vector type with another element type."""
+    return vector_type(int(ir.VectorType(type_).shape[0]), new_element) if is_vector(type_) else new_element
+
+
 def length(vector: ir.Value) -> int:
     """The number of elements of a vector value."""
     return int(ir.VectorType(vector.type).shape[0])
@@ -154,8 +159,7 @@ def shr(left: ir.Value, right: int) -> ir.Value:
 def compare(predicate: int, left: ir.Value, right: ir.Value | int) -> ir.Value:
     """`arith.cmpi` with one of EQ, NE, SLT, ... of this module."""
     other = constant(left.type, right) if isinstance(right, int) else right
-    bit = vector_type(length(left), i1()) if is_vector(left.type) else i1()
-    return value("arith.cmpi", bit, [left, other], {"predicate": ir.IntegerAttr.get(i64(), predicate)})
+    return value("arith.cmpi", like(left.type, i1()), [left, other], {"predicate": ir.IntegerAttr.get(i64(), predicate)})
 
 
 def select(condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
@@ -167,8 +171,7 @@ def convert_int(number: ir.Value, bits: int, *, signed: bool = True) -> ir.Value
     """An integer or index scalar or integer vector, extended or truncated to `bits` bits."""
     if isinstance(number.type, ir.IndexType):
         return value("arith.index_cast", int_type(bits), [number])
-    have, target = bits_of(number.type), int_type(bits)
-    type_ = vector_type(length(number), target) if is_vector(number.type) else target
+    have, type_ = bits_of(number.type), like(number.type, int_type(bits))
     if have == bits:
         return number
     if have > bits:
@@ -230,6 +233,16 @@ def append(vector: ir.Value, tail: ir.Value) -> ir.Value:
     left = pick(vector, [*range(n), *[-1] * (longest - n)])
     right = pick(tail, [*range(m), *[-1] * (longest - m)])
     return shuffle(left, right, [*range(n), *range(longest, longest + m)])
+
+
+def overlay(vector: ir.Value, indices: Sequence[int], values: ir.Value) -> ir.Value:
+    """`vector` with its elements `indices` replaced by those of `values`, in that order."""
+    n = length(vector)
+    if list(indices) == list(range(n)):
+        return values
+    widened = pick(values, [*range(length(values)), *[-1] * (n - length(values))])
+    places = {index: n + i for i, index in enumerate(indices)}
+    return shuffle(vector, widened, [places.get(i, i) for i in range(n)])
 
 
 def gep(pointer: ir.Value, byte_offset: ir.Value | int) -> ir.Value:
@@ -331,3 +344,26 @@ def call(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
     }
     return value("llvm.call", result, operands, attributes)
+
+
+def text_constant(module_body: ir.Block, text: str) -> ir.Value:
+    """A generic pointer to `text`, which ends in a zero byte, in constant global memory of the module."""
+    data = text.encode() + b"\0"
+    known = [o.operation.attributes for o in module_body.operations if o.operation.name == "llvm.mlir.global"]
+    same = [a["sym_name"].value for a in known if "value" in a and ir.StringAttr(a["value"]).value_bytes == data]
+    name = same[0] if same else f"text_{len(known)}"
+    if not same:
+        with ir.InsertionPoint.at_block_begin(module_body):
+            op_with_region(
+                "llvm.mlir.global",
+                {
+                    "sym_name": ir.StringAttr.get(name),
+                    "global_type": ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{len(data)} x i8>")),
+                    "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
+                    "constant": ir.UnitAttr.get(),
+                    "value": ir.StringAttr.get(data),
+                    "addr_space": ir.IntegerAttr.get(i32(), 1),
+                },
+            )
+    address = value("llvm.mlir.addressof", pointer_type(1), [], {"global_name": ir.FlatSymbolRefAttr.get(name)})
+    return value("llvm.addrspacecast", pointer_type(0), [address])

@@ -89,6 +89,14 @@ def exchange(
     return [r for r in results if r is not None]
 
 
+def publish(conversion: Conversion, value: ir.Value, side: Side, size_bytes: int) -> ir.Value:
+    """Writes a tile to a buffer that fits the exchange region; a pointer to it, when all threads may read."""
+    base = conversion.shared.exchange(size_bytes)
+    _write(conversion, value, side, base, None)
+    emit.barrier()
+    return base
+
+
 def _write(
     conversion: Conversion, value: ir.Value, side: Side, base: ir.Value, window: tuple[int, int] | None
 ) -> None:
@@ -161,3 +169,32 @@ def convert_through_memory(
     write = Side(source, shape, element, row_major(pitch), 0, extents)
     read = replace(write, layout=dest, extents=shape)
     return exchange(conversion, [(value, write)], [read], math.prod(pitch) * size)[0]
+
+
+def from_partner(conversion: Conversion, value: ir.Value, thread_mask: int) -> ir.Value:
+    """The vector that the thread with number `tid ^ thread_mask`, of another warp, holds."""
+    threads = 1 << conversion.threads.num_bits
+    size = storage_bits(emit.element(value.type)) // 8
+    at_once = max(1, conversion.shared.window_bytes() // (threads * size))
+    count = emit.length(value)
+    parts: ir.Value | None = None
+    for first in range(0, count, at_once):
+        chosen = emit.pick(value, range(first, min(count, first + at_once)))
+        moved = _partner_round(conversion, chosen, thread_mask, threads * size)
+        parts = moved if parts is None else emit.append(parts, moved)
+    if parts is None:
+        raise AssertionError("a vector has elements")
+    return parts
+
+
+def _partner_round(conversion: Conversion, value: ir.Value, thread_mask: int, row_bytes: int) -> ir.Value:
+    """Register i of thread t lies at `i * row_bytes + t * element size`: no two lanes share a bank."""
+    element, count, tid = emit.element(value.type), emit.length(value), conversion.threads.tid
+    size = storage_bits(element) // 8
+    base = conversion.shared.exchange(count * row_bytes)
+    memref = MemRef(base, element, (count,), (1,), (), invariant=False)
+    sure: list[Condition] = [True] * count
+    own, other = (emit.gep(base, emit.mul(t, size)) for t in (tid, emit.xor(tid, thread_mask)))
+    store_registers(memref, [Address(own, i * row_bytes) for i in range(count)], sure, 1, value)
+    emit.barrier()
+    return load_registers(memref, [Address(other, i * row_bytes) for i in range(count)], sure, 1, None)

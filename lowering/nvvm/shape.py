@@ -137,7 +137,7 @@ def convert_bitcast(conversion: Conversion, op: Any) -> list[ir.Value]:
     value, source, dest = conversion.get(op.operand), op.operand.type, op.result.type
     widths = storage_bits(element_of(source)), storage_bits(element_of(dest))
     if widths[0] == widths[1]:
-        same = emit.bitcast(value, _with_element(value.type, register_element(element_of(dest))))
+        same = emit.bitcast(value, emit.like(value.type, register_element(element_of(dest))))
         return [_relaid(conversion, same, source, dest)]
     if widths[0] > widths[1]:
         return [_split_elements(conversion, value, source, dest, widths[0] // widths[1])]
@@ -212,10 +212,6 @@ def _everywhere(like: Layout, rank: int) -> Layout:
 def _permuted(value: ir.Value, registers: Sequence[int | None]) -> ir.Value:
     """The registers that a map of `rearrange` names; padding is left open."""
     return emit.pick(value, [-1 if r is None else r for r in registers])
-
-
-def _with_element(type_: ir.Type, element: ir.Type) -> ir.Type:
-    return emit.vector_type(int(ir.VectorType(type_).shape[0]), element) if emit.is_vector(type_) else element
 
 
 def _bytes(extents: Sequence[int], element: ir.Type) -> int:
