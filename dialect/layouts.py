@@ -191,7 +191,7 @@ class Layout:
         return Layout(widen(self.base, 1), *groups)
 
     def append(self, factor: int) -> Layout:
-        """The layout with a new last dimension of `factor` (a power of two) elements, in each thread's lowest registers."""
+        """The layout with a new last dimension of `factor` (a power of two) elements, a thread's lowest registers."""
         bits = tuple((0,) * self.rank + (1 << i,) for i in range(ceil_log2(factor)))
         wide = self.insert(self.rank)
         return Layout((*self.base, factor), (*bits, *wide.register), wide.lane, wide.warp)

@@ -18,8 +18,9 @@ from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.layouts import Layout
-from mosaic_gpu.dialect.ops_memory import AllocOp, SubviewOp, ints
+from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import element_of, ref_space, shape_of, storage_bits
+from mosaic_gpu.errors import InternalError
 
 ROOT_ALIGNMENT_BYTES = 16
 MAX_VECTOR_BYTES = 16
@@ -27,23 +28,26 @@ MAX_DIVISOR = 1 << 30
 
 _THROUGH = {"arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui"}
 _COMMON = {
-    "arith.addi", "arith.subi", "arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui", "arith.remsi", "arith.remui",
-    "arith.ori", "arith.xori",
-}  # fmt: skip
+    f"arith.{op}" for op in ("addi", "subi", "maxsi", "minsi", "maxui", "minui", "remsi", "remui", "ori", "xori")
+}
 
 
 @dataclass(frozen=True)
-class Check:
-    """A bound to test before an access: `level` is the number of the subview in `RefView.chain`.
+class Step:
+    """One subview of a chain, its fields as Python values; see `mgpu.subview`.  `limits`: the source's shape."""
 
-    Element i of the view is in bounds if 0 <= (its coordinate along `source_dim` of that subview's source) <
-    `limit`.  `view_dim` is the dimension of the whole view that moves this coordinate; None where it was dropped.
-    """
+    op: Any
+    limits: tuple[int, ...]
+    offsets: tuple[Any, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    checked: tuple[int, ...]
+    kept: tuple[int, ...]
 
-    level: int
-    source_dim: int
-    limit: int
-    view_dim: int | None
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the view."""
+        return tuple(self.sizes[d] for d in self.kept)
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,13 @@ class RefView:
       root_shape, root_strides: of the whole root, row-major; strides in elements.
       element_bytes: bytes one element takes.
       chain: the subviews, from the root to the value.
-      checks: the bounds of all checked dimensions, from the root on.
       bounds: for each dimension of the root the lowest and highest coordinate that the view may touch; None where
         that is not known.
       start_divisor: a power of two that divides the number of elements from the root's start to the view's.
+      vector_dim: the dimension along which neighbours are adjacent in memory; None where there is none.
       vector_limit: the most elements (a power of two) that one access along `vector_dim` may take so that every
         such access that starts at a multiple of it is aligned, and wholly inside or wholly outside of the
         view and of every checked bound.
-      vector_dim: the dimension along which neighbours are adjacent in memory; None where there is none.
     """
 
     root: Any
@@ -77,54 +80,56 @@ class RefView:
     root_shape: tuple[int, ...]
     root_strides: tuple[int, ...]
     element_bytes: int
-    chain: tuple[Any, ...]
-    checks: tuple[Check, ...]
+    chain: tuple[Step, ...]
     bounds: tuple[tuple[int, int] | None, ...]
     start_divisor: int
-    vector_limit: int
     vector_dim: int | None
+    vector_limit: int
 
     @property
     def is_checked(self) -> bool:
         """Whether some access through the view may lie outside and has to be masked."""
-        return bool(self.checks)
+        return any(any(step.checked) for step in self.chain)
 
 
 def view_of(ref: Any) -> RefView:
     """The static facts of the reference value `ref`."""
-    chain, root = _chain(ref)
-    root_shape = shape_of(root.type)
-    root_strides = _row_strides(root_shape)
-    dims, steps = list(range(len(root_shape))), [1] * len(root_shape)
-    start_divisor, checks = MAX_DIVISOR, []
-    for level, op in enumerate(chain):
-        dropped, strides = ints(op.dropped), ints(op.strides)
-        for d, offset in enumerate(op.offsets):
-            start_divisor = min(start_divisor, _product(divisor(offset), steps[d] * root_strides[dims[d]]))
-        checks += _checks_of(chain, level)
-        kept = [d for d in range(len(dims)) if d not in dropped]
-        steps = [steps[d] * strides[d] for d in kept]
-        dims = [dims[d] for d in kept]
-    shape = shape_of(ref.type)
-    view_strides = tuple(s * root_strides[d] for s, d in zip(steps, dims, strict=True))
-    element_bytes = storage_bits(element_of(ref.type)) // 8
-    near = [d for d, n in enumerate(shape) if n > 1 and view_strides[d] == 1]
+    ops, root = _subviews(ref)
+    tile_type = root.type
+    root_shape, element_bytes = shape_of(tile_type), storage_bits(element_of(tile_type)) // 8
+    chain = _steps(ops, root_shape)
+    root_strides = row_strides(root_shape)
+    dims, factors = list(range(len(root_shape))), [1] * len(root_shape)
+    start_divisor = MAX_DIVISOR
+    for step in chain:
+        for d, offset in enumerate(step.offsets):
+            start_divisor = min(start_divisor, _product(divisor(offset), factors[d] * root_strides[dims[d]]))
+        factors = [factors[d] * step.strides[d] for d in step.kept]
+        dims = [dims[d] for d in step.kept]
+    shape = chain[-1].shape if chain else root_shape
+    strides = tuple(f * root_strides[d] for f, d in zip(factors, dims, strict=True))
+    near = [d for d, n in enumerate(shape) if n > 1 and strides[d] == 1]
     vector_dim = near[-1] if near else None
     limit = 1
     if vector_dim is not None:
-        aligned = min(
-            [start_divisor, *(_power(s) for d, s in enumerate(view_strides) if d != vector_dim and shape[d] > 1)]
-        )
-        limit = min(
-            MAX_VECTOR_BYTES // element_bytes,
-            aligned,
-            _power(shape[vector_dim]),
-            _check_limit(chain, checks, vector_dim),
-        )
+        rows = (_power(s) for d, s in enumerate(strides) if d != vector_dim and shape[d] > 1)
+        most = (MAX_VECTOR_BYTES // element_bytes, start_divisor, _power(shape[vector_dim]))
+        limit = max(1, min(*most, _check_limit(chain, vector_dim), *rows))
     return RefView(
-        root, ref_space(root.type), shape, view_strides, tuple(dims), root_shape, root_strides, element_bytes,
-        tuple(chain), tuple(checks), _bounds(chain, root_shape), start_divisor, max(1, limit), vector_dim,
-    )  # fmt: skip
+        root=root,
+        space=ref_space(tile_type),
+        shape=shape,
+        strides=strides,
+        root_dims=tuple(dims),
+        root_shape=root_shape,
+        root_strides=root_strides,
+        element_bytes=element_bytes,
+        chain=tuple(chain),
+        bounds=_bounds(chain, root_shape),
+        start_divisor=start_divisor,
+        vector_dim=vector_dim,
+        vector_limit=limit,
+    )
 
 
 def vector_elements(view: RefView, layout: Layout | None) -> int:
@@ -188,71 +193,71 @@ def _terminator(region: Any) -> Any:
     return operations[len(operations) - 1]
 
 
-def _chain(ref: Any) -> tuple[list[Any], Any]:
-    chain: list[Any] = []
-    value = ref
-    while not isinstance(value.owner, ir.Block):
-        op = value.owner.opview
-        if isinstance(op, AllocOp):
-            break
-        if not isinstance(op, SubviewOp):
-            raise TypeError(f"{op.operation.name} does not make a reference")
-        chain.append(op)
-        value = op.source
-    return chain[::-1], value
-
-
-def _checks_of(chain: list[Any], level: int) -> list[Check]:
-    """The checked bounds of subview `level`, each with the dimension of the final view that moves it."""
-    op, found = chain[level], []
-    sizes = shape_of(op.source.type)
-    for d, checked in enumerate(ints(op.checked)):
-        if checked:
-            dim: int | None = d
-            for later in chain[level:]:
-                dropped = ints(later.dropped)
-                dim = None if dim is None or dim in dropped else dim - sum(e < dim for e in dropped)
-            found.append(Check(level, d, sizes[d], dim))
-    return found
-
-
-def _bounds(chain: list[Any], root_shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
-    found: list[tuple[int, int] | None] = [(0, n - 1) for n in root_shape]
-    dims, steps = list(range(len(root_shape))), [1] * len(root_shape)
-    starts: list[int | None] = [0] * len(root_shape)
-    for op in chain:
-        sizes, strides, dropped = ints(op.sizes), ints(op.strides), ints(op.dropped)
-        for d, offset in enumerate(op.offsets):
-            start, constant = starts[dims[d]], constant_int(offset)
-            start = None if start is None or constant is None else start + constant * steps[d]
-            steps[d] *= strides[d]
-            starts[dims[d]] = start
-            last = None if start is None else start + (sizes[d] - 1) * steps[d]
-            found[dims[d]] = None if start is None or last is None else (min(start, last), max(start, last))
-        kept = [d for d in range(len(dims)) if d not in dropped]
-        dims, steps = [dims[d] for d in kept], [steps[d] for d in kept]
-    return tuple(found)
-
-
-def _check_limit(chain: list[Any], checks: list[Check], vector_dim: int) -> int:
-    """The most elements along `vector_dim` that no checked bound separates."""
-    limit, dim, start = MAX_DIVISOR, vector_dim, MAX_DIVISOR
-    bounds = {(c.level, c.source_dim): c.limit for c in checks if c.view_dim == vector_dim}
-    for level in reversed(range(len(chain))):
-        op = chain[level]
-        kept = [d for d in range(len(op.offsets)) if d not in ints(op.dropped)]
-        dim = kept[dim]
-        start = min(start, divisor(op.offsets[dim]))
-        if (level, dim) in bounds:
-            limit = min(limit, start, _power(bounds[level, dim]))
-    return limit
-
-
-def _row_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def row_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements between neighbours along each dimension of a row-major array of `shape`."""
     strides = [1] * len(shape)
     for d in reversed(range(len(shape) - 1)):
         strides[d] = strides[d + 1] * shape[d + 1]
     return tuple(strides)
+
+
+def _subviews(ref: Any) -> tuple[list[tuple[Any, list[Any]]], Any]:
+    """The subview operations above a reference with their operands, outermost first, and the root.
+
+    Every access to a reference value or its type costs the bindings some 15 us: there is one of each here.
+    """
+    found: list[tuple[Any, list[Any]]] = []
+    value = ref
+    while not isinstance(owner := value.owner, ir.Block):
+        op = owner.operation
+        if op.name == "mgpu.alloc":
+            break
+        if op.name != "mgpu.subview":
+            raise InternalError(f"{op.name} does not make a reference")
+        operands = list(op.operands)
+        found.append((op, operands))
+        value = operands[0]
+    return found[::-1], value
+
+
+def _steps(ops: list[tuple[Any, list[Any]]], root_shape: tuple[int, ...]) -> list[Step]:
+    chain: list[Step] = []
+    for op, operands in ops:
+        attributes = op.attributes
+        sizes, strides, checked, dropped = (ints(attributes[key]) for key in ("sizes", "strides", "checked", "dropped"))
+        kept = tuple(d for d in range(len(sizes)) if d not in dropped)
+        limits = chain[-1].shape if chain else root_shape
+        chain.append(Step(op, limits, tuple(operands[1:]), sizes, strides, checked, kept))
+    return chain
+
+
+def _bounds(chain: list[Step], root_shape: tuple[int, ...]) -> tuple[tuple[int, int] | None, ...]:
+    found: list[tuple[int, int] | None] = [(0, n - 1) for n in root_shape]
+    dims, factors = list(range(len(root_shape))), [1] * len(root_shape)
+    starts: list[int | None] = [0] * len(root_shape)
+    for step in chain:
+        for d, offset in enumerate(step.offsets):
+            start, constant = starts[dims[d]], constant_int(offset)
+            start = None if start is None or constant is None else start + constant * factors[d]
+            factors[d] *= step.strides[d]
+            starts[dims[d]] = start
+            last = None if start is None else start + (step.sizes[d] - 1) * factors[d]
+            found[dims[d]] = None if start is None or last is None else (min(start, last), max(start, last))
+        dims, factors = [dims[d] for d in step.kept], [factors[d] for d in step.kept]
+    return tuple(found)
+
+
+def _check_limit(chain: list[Step], vector_dim: int) -> int:
+    """The most elements along `vector_dim` that no checked bound separates."""
+    limit, dim, start = MAX_DIVISOR, vector_dim, MAX_DIVISOR
+    for step in reversed(chain):
+        dim = step.kept[dim]
+        if step.strides[dim] != 1:  # there and back again: two reversals
+            return 1
+        start = min(start, divisor(step.offsets[dim]))
+        if step.checked[dim]:
+            limit = min(limit, start, _power(step.limits[dim]))
+    return limit
 
 
 def _power(n: int) -> int:

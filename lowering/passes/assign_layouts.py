@@ -5,8 +5,8 @@ control flow tie together (`layout_graph`, `layout_choice`), writes it into the 
 `mgpu.convert_layout`. Leaves: a module in which `check_layouts` finds nothing, that is
 
   * every tile has a layout of the kernel's number of warps;
-  * arith, math, mgpu.libdevice, mgpu.ptx, mgpu.scan, gather and scatter (with indices, mask, other), load and store (with
-    mask and other), and mgpu.bitcast of one width: all tiles of the op have one layout;
+  * arith, math, mgpu.libdevice, mgpu.ptx, mgpu.scan, gather and scatter (with indices, mask, other), load and
+    store (with mask and other), and mgpu.bitcast of one width: all tiles of the op have one layout;
   * scf: what is carried or yielded has the layout of the block argument or result it becomes;
   * mgpu.reduce: operands of one op agree (any layout), a result has operand.slice(axes);
   * mgpu.broadcast: a tile operand has result.broadcast_source(dimensions, its shape, the result's shape);
@@ -22,7 +22,7 @@ Constants, iotas and broadcast scalars are made again in each layout in which th
     %x = "mgpu.load"(%a) : (..) -> tensor<4x1000xf32>
     %m = "mgpu.reduce"(%x, %z) (..) {axes = [1]} : (..) -> tensor<4xf32>
 
-    %x = "mgpu.load"(%a) : (..) -> tensor<4x1000xf32, #mgpu.layout<"4x128 r:0,1;0,2 l:0,4;0,8;0,16;0,32;0,64 w:1,0;2,0">>
+    %x = "mgpu.load"(%a) : (..) -> tensor<4x1000xf32, #mgpu.layout<"4x128 r:0,1;0,2 l:0,4;0,8; .. 0,64 w:1,0;2,0">>
     %m = "mgpu.reduce"(%x, %z) (..) {axes = [1]} : (..) -> tensor<4xf32, #mgpu.layout<"4 r: l:0;0;0;0;0 w:1;2">>
 """
 

@@ -25,6 +25,8 @@ from mosaic_gpu.lowering.passes.walk import body_of, kernels, walk
 MAX_WARPS = 32
 MAX_REGISTERS = 64
 """32-bit registers of a thread that its part of the largest tile may take before more warps are used."""
+REFERENCES = frozenset({"mgpu.subview", "mgpu.alloc"})
+"""Ops whose results are no tiles (and slow to ask for)."""
 STEPS = ((4, 16), (8, 32))
 """(warps, elements a thread): up to so many warps are used while a thread would have more elements than that."""
 
@@ -47,7 +49,7 @@ def largest_tile(kernel: Any) -> tuple[int, int]:
     """
     elements = words = 1
     for op in walk(body_of(kernel)):
-        for result in op.results:
+        for result in () if op.name in REFERENCES else op.results:
             if is_tile(result.type):
                 tile = ir.RankedTensorType(result.type)
                 count = math.prod(shape_of(tile))
@@ -58,7 +60,7 @@ def largest_tile(kernel: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class ChooseNumWarps:
-    """The pass; `LoweringOptions.num_warps` overrules it.  Raises KernelError where that is no power of two in 1..32."""
+    """The pass; `LoweringOptions.num_warps` overrules it.  Raises KernelError where that is no power of two up to 32."""
 
     name: str = "choose-num-warps"
 

@@ -22,7 +22,7 @@ conflicts with the next.  Scalars being uniform, all threads take the same branc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,6 @@ from mosaic_gpu.dialect.ops_kernel import BarrierOp
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.options import LoweringOptions
-from mosaic_gpu.lowering.passes.plan_shared_memory import alloc_bytes
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels
 from mosaic_gpu.lowering.views import RefView, constant_int, view_of
 
@@ -196,7 +195,7 @@ class _Inserter:
             writes=op.name in _WRITES,
             memory=-1 if in_smem else self.memories[view.root],
             first=first,
-            last=first + alloc_bytes(view.root.owner) if in_smem else 0,
+            last=first + math.prod(view.root_shape) * view.element_bytes,
             bounds=view.bounds,
             view=_name_of(view),
             layout=None if indexed else layout_of(value.type),
@@ -215,10 +214,9 @@ def _either(ways: list[Summary], is_complete: bool) -> Summary:
 
 def _name_of(view: RefView) -> tuple[Any, ...]:
     name: list[Any] = [view.root]
-    for op in view.chain:
-        offsets: Iterable[Any] = op.offsets
-        constants = (op.sizes, op.strides, op.dropped, op.checked)
-        name.append((tuple(_offset_name(o) for o in offsets), tuple(ints(c) for c in constants)))
+    for step in view.chain:
+        offsets = tuple(_offset_name(offset) for offset in step.offsets)
+        name.append((offsets, step.sizes, step.strides, step.checked, step.kept))
     return tuple(name)
 
 
@@ -230,8 +228,8 @@ def _offset_name(offset: Any) -> Any:
 def _moving_loops(view: RefView) -> frozenset[Any]:
     """The loops that some offset of the view is computed in."""
     loops: set[Any] = set()
-    for op in view.chain:
-        for offset in op.offsets:
+    for step in view.chain:
+        for offset in step.offsets:
             if constant_int(offset) is None:
                 owner = offset.owner
                 around = owner.owner if isinstance(owner, ir.Block) else owner.operation.parent

@@ -377,6 +377,10 @@ _RULES: dict[str, Rule] = {
     "scf.while": _while,
     "scf.if": _branches,
     "scf.index_switch": _branches,
+    "mgpu.subview": _nothing,
+    "mgpu.alloc": _nothing,
+    "mgpu.program_id": _nothing,
+    "mgpu.barrier": _nothing,
     "scf.yield": _nothing,
     "scf.condition": _nothing,
 }
