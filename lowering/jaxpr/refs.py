@@ -17,6 +17,7 @@ Indices outside of a dimension of size n follow one rule, which is that of JAX's
 * masked loads and stores (`plgpu.load`, `plgpu.store`) neither wrap nor clamp starts: what is outside
   reads as `other` (or zero) and is not written.
 
+An index of 64 bits, or unsigned, is out of range where its value is: it is never cut to 32 bits.
 Where an index array names one place twice, one of the values is written, it is not said which.
 """
 
@@ -54,7 +55,7 @@ class Access:
 
     def read(self, mask: ir.Value | None = None, other: ir.Value | None = None) -> ir.Value:
         """The value; `mask` and `other` have its shape, or are scalars."""
-        mask, other = self._to_memory(mask, scalar_stays=True), self._to_memory(other, scalar_stays=True)
+        mask, other = self._in_place(mask), self._in_place(other)
         if self.coordinates is None:
             value = emit.load(self.view, mask, other)
         else:
@@ -75,11 +76,17 @@ class Access:
             mask = _both(mask, self.coordinates.inside, shape_of(indices[0].type))
             emit.scatter(stored, self.view, indices, mask)
 
-    def _to_memory(self, value: ir.Value | None, scalar_stays: bool = False) -> ir.Value | None:
-        """`value`, of the shape of what is read, in the shape of what memory holds."""
+    def to_memory(self, value: ir.Value) -> ir.Value:
+        """`value`, of the shape of what is read, in the shape and type of what memory holds."""
+        for step in reversed(self.steps):
+            value = step.before_write(value)
+        return value
+
+    def _in_place(self, value: ir.Value | None) -> ir.Value | None:
+        """The same for a mask or what takes the place of masked elements, where a scalar stands for all of them."""
         if value is not None:
             for step in reversed(self.steps):
-                value = step.mask_before_write(value) if scalar_stays else step.before_write(value)
+                value = step.mask_before_write(value)
         return value
 
 
