@@ -68,7 +68,7 @@ class Access:
 
     def write(self, value: ir.Value, mask: ir.Value | None = None) -> None:
         """Writes `value`, except where `mask` is false."""
-        stored, mask = self._to_memory(value), self._to_memory(mask, scalar_stays=True)
+        stored, mask = self.to_memory(value), self._in_place(mask)
         if self.coordinates is None:
             emit.store(stored, self.view, mask)
         else:
