@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.dialect._mlir import arith, ir
+from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.types import tile_type
 from mosaic_gpu.errors import MosaicGpuError, SourceLine, UnsupportedError
+from mosaic_gpu.lowering.jaxpr.casts import fill
 from mosaic_gpu.lowering.jaxpr.compat import is_literal, physical_shape_dtype
+from mosaic_gpu.lowering.jaxpr.constants import computed_constant
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.locations import equation_location, equation_source
 from mosaic_gpu.lowering.jaxpr.registry import RULES
@@ -99,28 +101,21 @@ def aval_type(aval: Any) -> ir.Type:
 
 
 def constant(value: Any, aval: Any) -> ir.Value:
-    """A constant of `aval`'s type, all of whose elements are `value` (a scalar, or an array of equal elements).
+    """A constant of `aval`'s type with the elements of `value`: a scalar, or an array.
 
-    Raises UnsupportedError for an array whose elements differ.
+    Raises UnsupportedError for a large array whose elements differ.
     """
     shape, dtype = physical_shape_dtype(aval)
-    element, flat = element_type(dtype), np.asarray(value).reshape(-1)
-    if flat.size > 1 and flat.tobytes() != flat[:1].tobytes() * flat.size:
+    flat = np.asarray(value).reshape(-1)
+    if flat.size <= 1 or flat.tobytes() == flat[:1].tobytes() * flat.size:
+        return fill(flat[0] if flat.size else 0, tile_type(shape, element_type(dtype)), dtype)
+    computed = computed_constant(flat.reshape(shape))
+    if computed is None:
         raise UnsupportedError(
             f"a kernel cannot hold a constant array whose elements differ (shape {list(shape)}, {dtype})",
             hint="pass the array as an input of the kernel, or compute it with jnp.arange, jnp.where and the like",
         )
-    attr = _scalar_attr(flat[0] if flat.size else 0, element)
-    type_ = tile_type(shape, element)
-    if shape:
-        attr = ir.DenseElementsAttr.get_splat(type_, attr)
-    return arith.ConstantOp(type_, attr).result
-
-
-def _scalar_attr(value: Any, element: ir.Type) -> ir.Attribute:
-    if isinstance(element, ir.IntegerType):
-        return ir.IntegerAttr.get(element, int(value))
-    return ir.FloatAttr.get(element, float(value))
+    return computed
 
 
 def lower_jaxpr(

@@ -16,7 +16,7 @@ DType = np.dtype[Any]
 
 def is_bool(dtype: Any) -> bool:
     """Whether `dtype` is bool (one bit, i1)."""
-    return np.dtype(dtype) == np.bool_
+    return bool(np.dtype(dtype) == np.bool_)
 
 
 def is_float(dtype: Any) -> bool:
@@ -47,7 +47,8 @@ def compute_dtype(dtype: Any) -> DType:
         return np.dtype(np.float32)
     if not is_bool(dtype) and width(dtype) < 8:
         return np.dtype(np.int8 if is_signed(dtype) else np.uint8)
-    return np.dtype(dtype)
+    own: DType = np.dtype(dtype)
+    return own
 
 
 def math_dtype(dtype: Any) -> DType:

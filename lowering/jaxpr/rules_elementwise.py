@@ -12,7 +12,7 @@ from mosaic_gpu.dialect._mlir import arith, ir, math
 from mosaic_gpu.dialect.types import shape_of
 from mosaic_gpu.lowering.jaxpr import arithmetic, emit
 from mosaic_gpu.lowering.jaxpr.arithmetic import binary, compare, compare_to
-from mosaic_gpu.lowering.jaxpr.casts import convert, fill_like, is_nan, ordered_bits, select, typed
+from mosaic_gpu.lowering.jaxpr.casts import bitcast, convert, fill_like, is_nan, ordered_bits, select, typed
 from mosaic_gpu.lowering.jaxpr.context import RuleContext
 from mosaic_gpu.lowering.jaxpr.kinds import bits_dtype, compute_dtype, is_bool, is_float, is_signed, math_dtype, width
 from mosaic_gpu.lowering.jaxpr.registry import lowers
@@ -171,9 +171,8 @@ def lower_clamp(ctx: RuleContext, low: ir.Value, x: ir.Value, high: ir.Value, **
 def lower_select_n(ctx: RuleContext, which: ir.Value, *cases: ir.Value, **_: Any) -> ir.Value:
     """`cases[which]`; a bool predicate takes two, an int32 one any number (clamped to them)."""
     if not is_scalar(which):
-        which, *cases = spread(ctx, [which, *cases])
-    else:
-        cases = tuple(spread(ctx, cases))
+        (which,) = spread(ctx, [which])
+    cases = tuple(spread(ctx, cases))
     dtype = ctx.avals_in[0].dtype
     if is_bool(dtype):
         return cases[0] if len(cases) == 1 else select(which, cases[1], cases[0])
@@ -237,12 +236,12 @@ def lower_reduce_precision(
     work = compute_dtype(dtype)
     x = convert(x, dtype, work)
     signed, info = bits_dtype(work), jnp.finfo(work)
-    bits = arithmetic.bitcast(x, signed)
+    bits = bitcast(x, signed)
     if mantissa_bits < info.nmant:
         bits = _round_mantissa(bits, signed, info.nmant - mantissa_bits)
     if exponent_bits < info.nexp:
         bits = _limit_exponent(bits, signed, info, exponent_bits)
-    rounded = select(is_nan(x), x, arithmetic.bitcast(bits, work))
+    rounded = select(is_nan(x), x, bitcast(bits, work))
     return convert(rounded, work, dtype)
 
 
