@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +96,43 @@ def test_a_module_that_does_not_verify_is_refused_when_read(tmp_path: Path) -> N
 
 
 def test_mlir_refusing_our_own_ir_is_an_internal_error_at_the_kernels_line() -> None:
-    text = SINES.replace("arith.addf %all, %v", "arith.addf %all, %v").replace(
-        f'llvm.return\n  }} loc("{KERNEL_FILE}":10:1)',
-        f'"test.unknown"() : () -> () loc("{KERNEL_FILE}":16:1)\n    llvm.return\n  }} loc("{KERNEL_FILE}":10:1)',
-    )
-    with compilation_context() as context:
-        context.allow_unregistered_dialects = True
+    # a cast between types that no conversion reconciles
+    cast = f'%p = builtin.unrealized_conversion_cast %r : vector<4xf32> to f64 loc("{KERNEL_FILE}":16:1)'
+    store = "llvm.store %p, %to : f64, !llvm.ptr<1>"
+    text = SINES.replace("llvm.return", f"{cast}\n    {store}\n    llvm.return")
+    with compilation_context():
         module = parse_module(text, "sines")
         with pytest.raises(InternalError, match="stage 'llvm' failed") as error:
             run_stages(module, OPTIONS, start="nvvm", stop="llvm")
     assert error.value.source is not None
     assert (error.value.source.file, error.value.source.line) == (KERNEL_FILE, 16)
+
+
+def test_a_context_serves_some_compilations_and_is_then_replaced() -> None:
+    seen = []
+    for _ in range(100):
+        with compilation_context() as context:
+            if not any(context is other for other in seen):
+                seen.append(context)
+    assert 2 < len(seen) < 10
+
+
+def test_one_thread_at_a_time_is_inside_a_context() -> None:
+    inside: list[int] = []
+
+    def enter(n: int) -> list[int]:
+        with compilation_context():
+            inside.append(n)
+            time.sleep(0.01)
+            others = [m for m in inside if m != n]
+            inside.remove(n)
+        return others
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(enter, range(8))) == [[]] * 8
+
+
+def test_threads_compile_at_once_and_get_what_one_alone_gets() -> None:
+    alone = _run("nvvm", "cubin")
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: _run("nvvm", "cubin"), range(8))) == [alone] * 8

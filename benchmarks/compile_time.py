@@ -1,0 +1,90 @@
+"""Time from jaxpr to cubin, stage by stage, in a warm process; beside it Triton, where it is installed.
+
+    python benchmarks/compile_time.py [--repeat N] [--profile KERNEL]
+
+Nothing is cached: not by this package, whose disk cache is not asked, and not by Triton, which is told to forget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import statistics
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from kernels import Benchmark, benchmarks
+
+from mosaic_gpu import trace_calls
+from mosaic_gpu.lowering.pipeline import STAGE_NAMES, compile_call
+
+
+def stage_times(benchmark: Benchmark, repeat: int) -> dict[str, float]:
+    """Median seconds of each stage, of the context around them ("rest") and in total."""
+    (call,) = trace_calls(benchmark.call, *benchmark.arguments)
+    runs: list[dict[str, float]] = []
+    for _ in range(repeat + 1):
+        seconds: dict[str, float] = {}
+        began = time.perf_counter()
+        compile_call(call, observer=lambda stage, _, took, seconds=seconds: seconds.update({stage.name: took}))
+        total = time.perf_counter() - began
+        runs.append({**seconds, "rest": total - sum(seconds.values()), "total": total})
+    return {key: statistics.median(run[key] for run in runs[1:]) for key in runs[0]}  # the first run warms up
+
+
+def triton_time(name: str, repeat: int) -> float | None:
+    """Median seconds that Triton takes for the same kernel; None where it is not installed."""
+    if find_spec("triton") is None:
+        return None
+    os.environ["TRITON_ALWAYS_COMPILE"] = "1"
+    from triton_kernels import compiler
+
+    return _median(compiler(name), repeat)
+
+
+def _median(work: Callable[[], Any], repeat: int) -> float:
+    times = []
+    for _ in range(repeat + 1):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])
+
+
+def profile(benchmark: Benchmark, repeat: int) -> None:
+    """Prints where the time goes, by function."""
+    (call,) = trace_calls(benchmark.call, *benchmark.arguments)
+    compile_call(call)
+    profiler = cProfile.Profile()
+    profiler.enable()
+    for _ in range(repeat):
+        compile_call(call)
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
+
+
+def main() -> None:
+    """Prints a table, milliseconds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=15, help="the median of so many runs")
+    parser.add_argument("--profile", metavar="KERNEL", help="print a profile of this kernel instead")
+    options = parser.parse_args()
+    if options.profile:
+        profile(next(b for b in benchmarks() if b.name == options.profile), options.repeat)
+        return
+    columns = (*STAGE_NAMES, "rest", "total")
+    print(f"milliseconds, median of {options.repeat}")
+    print(f"{'':12}" + "".join(f"{c:>9}" for c in columns) + f"{'Triton':>9}{'ratio':>7}")
+    for benchmark in benchmarks():
+        times = stage_times(benchmark, options.repeat)
+        line = f"{benchmark.name:12}" + "".join(f"{1e3 * times[c]:9.1f}" for c in columns)
+        triton = triton_time(benchmark.name, options.repeat)
+        print(line + (f"{'-':>9}{'-':>7}" if triton is None else f"{1e3 * triton:9.1f}{times['total'] / triton:7.2f}"))
+
+
+if __name__ == "__main__":
+    main()
