@@ -3,7 +3,8 @@
 Classes are taken largest first, but those that nothing is known about (no load or store, no neighbour
 with a layout) wait until something is.  Candidates are what each load and store of the class would like
 best, with the warps turned away from the axes of reductions as an alternative, and what costs nothing
-towards a neighbour that has its layout already.
+towards a neighbour that has its layout already, or what another tile of the shape has.  Where neighbours
+still disagree at the end, their classes choose once more.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class _Chooser:
     def __init__(self, graph: Graph, num_warps: int) -> None:
         self.graph, self.num_warps = graph, num_warps
         self.layouts: dict[int, Layout] = {}
+        self.used: dict[Shape, dict[Layout, None]] = defaultdict(dict)
         self.classes: dict[int, _Class] = defaultdict(_Class)
         find = graph.find
         for number, node in enumerate(graph.nodes):
@@ -102,11 +104,12 @@ class _Chooser:
             *_, number = heapq.heappop(heap)
             if number in self.layouts:
                 continue
-            self.layouts[number] = self._choose(self.classes[number])
+            self._set(number, self._choose(self.classes[number]))
             for edge in self.classes[number].edges:
                 for end in (edge.source, edge.dest):
                     if end is not None and (other := self.graph.find(end)) not in self.layouts:
                         heapq.heappush(heap, self._priority(other, True))
+        self._refine()
         moved = {}
         for place, anchor in enumerate(self.graph.anchors):
             layout = self.layouts[self.graph.find(anchor.node)]
@@ -114,6 +117,24 @@ class _Chooser:
             if own != layout:
                 moved[place] = own
         return Choice(self.layouts, moved)
+
+    def _set(self, number: int, layout: Layout) -> None:
+        self.layouts[number] = layout
+        self.used[self.classes[number].shape][layout] = None
+
+    def _refine(self) -> None:
+        """Chooses once more for the classes with a neighbour that did not fit, now that all have a layout."""
+        unfit = {}
+        for edge in self.graph.edges:
+            if edge.source is not None:
+                ends = self.graph.find(edge.source), self.graph.find(edge.dest)
+                if edge.relation.cost(self.layouts[ends[0]], self.layouts[ends[1]], 1):
+                    unfit.update(dict.fromkeys(ends))
+        for number in unfit:
+            cls = self.classes[number]
+            best = self._choose(cls)
+            if best != self.layouts[number] and self._cost(cls, best) < self._cost(cls, self.layouts[number]):
+                self._set(number, best)
 
     def _priority(self, number: int, is_ready: bool) -> tuple[bool, int, int]:
         return (not is_ready, -math.prod(self.classes[number].shape), number)
@@ -123,7 +144,8 @@ class _Chooser:
         return candidates[0] if len(candidates) == 1 else min(candidates, key=lambda layout: self._cost(cls, layout))
 
     def _candidates(self, cls: _Class) -> list[Layout]:
-        found: dict[Layout, None] = {}
+        # First, so that they win where the cost is equal: what tiles of this shape have already.
+        found: dict[Layout, None] = dict.fromkeys(self.used[cls.shape])
         for anchor in cls.anchors:
             found[preferred(anchor.view, self.num_warps, cls.shape)] = None
             for order in self._warp_orders(cls):
@@ -132,7 +154,9 @@ class _Chooser:
             natural = self._natural(edge, cls)
             if natural is not None:
                 found[natural] = None
-        return list(found) or [default_layout(cls.shape, self.num_warps)]
+        if not found:
+            found[default_layout(cls.shape, self.num_warps)] = None
+        return list(found)
 
     def _warp_orders(self, cls: _Class) -> set[Shape]:
         """Orders for the warps that spread them over what a reduction keeps before its axes."""
