@@ -44,9 +44,7 @@ def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence
     sizes = [1 if isinstance(b, Squeezed) else int(b.block_size) for b in block.block_shape]
     offsets = [_offset(i, b, n) for i, b, n in zip(indices, block.block_shape, shape, strict=True)]
     dropped = [d for d, b in enumerate(block.block_shape) if isinstance(b, Squeezed)]
-    checked = [
-        0 if interval_of(o).inside(0, n - size) else 1 for o, size, n in zip(offsets, sizes, shape, strict=True)
-    ]
+    checked = [0 if interval_of(o).inside(0, n - size) else 1 for o, size, n in zip(offsets, sizes, shape, strict=True)]
     if not dropped and tuple(sizes) == shape and not any(checked):
         return array
     return emit.subview(array, _of_one_type(offsets), sizes, dropped=dropped, checked=checked)

@@ -70,7 +70,7 @@ def _said_semantics(call: KernelCall, rank: int, vmapped: tuple[int, ...]) -> li
 
 
 def _canonical(kind: object) -> str:
-    """"parallel" or "sequential" for a string or for an enumeration's value of Pallas."""
+    """What a string, or a value of an enumeration of Pallas, says: "parallel" or "sequential"."""
     word = str(getattr(kind, "name", kind)).lower()
     if word in ("parallel", "core_parallel", "subcore_parallel"):
         return "parallel"

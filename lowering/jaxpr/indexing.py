@@ -27,7 +27,6 @@ class Operand:
     aval: Any
 
 
-
 @dataclass(frozen=True)
 class Box:
     """The arguments of a subview; offsets are i32 values."""

@@ -108,7 +108,7 @@ def _print_format(
     ctx: RuleContext, fmt: str, has_placeholders: bool, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[str, list[Any]]:
     """The text with `{}` for each printed value, and the values in that order."""
-    if not has_placeholders:
+    if not has_placeholders and not _has_fields(fmt):
         fmt = " ".join([_escape(fmt), *["{}"] * len(args)])
     text, printed, position = "", [], 0
     for literal, field, spec, conversion in string.Formatter().parse(fmt):
@@ -127,6 +127,14 @@ def _print_format(
         else:
             text += _escape(str(value))
     return text, printed
+
+
+def _has_fields(fmt: str) -> bool:
+    """Whether a format has a `{}`; JAX looks at its first piece only, and takes a text with lone braces as it is."""
+    try:
+        return any(field is not None for _, field, _, _ in string.Formatter().parse(fmt))
+    except ValueError:
+        return False
 
 
 def _escape(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,20 +13,11 @@ from jax.experimental import pallas as pl
 
 import mosaic_gpu
 from tests.support.backends import Run
-
-
-def call(body: Callable[..., None], shape: tuple[int, ...], dtype: Any = jnp.float32, **rest: Any) -> Callable[..., Any]:
-    """A `pallas_call` with one result."""
-    out = jax.ShapeDtypeStruct(shape, dtype)
-    return pl.pallas_call(body, out, compiler_params=mosaic_gpu.CompilerParams(), **rest)
+from tests.support.calls import call, random
 
 
 def double(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = 2 * x_ref[...]
-
-
-def random(*shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,24 +11,12 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-import mosaic_gpu
 from tests.support.backends import POISON, Run
-
-Call = Callable[..., Any]
-
-
-def call(body: Callable[..., None], shape: tuple[int, ...], dtype: Any = jnp.float32, **rest: Any) -> Call:
-    """A `pallas_call` with one result."""
-    params = mosaic_gpu.CompilerParams(dimension_semantics=rest.pop("semantics", None))
-    return pl.pallas_call(body, jax.ShapeDtypeStruct(shape, dtype), compiler_params=params, **rest)
+from tests.support.calls import call, random
 
 
 def add(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...] + y_ref[...]
-
-
-def random(*shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("n", [1, 8, 32, 100, 128, 129])
@@ -112,13 +99,13 @@ def test_scratch_memory_lives_through_all_steps(run: Run, semantics: Any) -> Non
     x = random(6, 9)
     spec = pl.BlockSpec((1, 9), lambda i: (i, 0))
     scratch = [plgpu.SMEM((1, 9), jnp.float32)]
-    kernel = call(
-        body, (6, 9), grid=(6,), in_specs=[spec], out_specs=spec, scratch_shapes=scratch, semantics=semantics
-    )
+    kernel = call(body, (6, 9), grid=(6,), in_specs=[spec], out_specs=spec, scratch_shapes=scratch, semantics=semantics)
     np.testing.assert_allclose(run(kernel, x), np.cumsum(x, axis=0), rtol=1e-5)
 
 
-@pytest.mark.parametrize("semantics", [("parallel", "sequential"), ("sequential", "parallel"), ("parallel", "parallel")])
+@pytest.mark.parametrize(
+    "semantics", [("parallel", "sequential"), ("sequential", "parallel"), ("parallel", "parallel")]
+)
 def test_the_users_semantics_change_no_result_of_independent_steps(run: Run, semantics: tuple[str, ...]) -> None:
     x, y = random(6, 10), random(6, 10) + 1
     spec = pl.BlockSpec((2, 5), lambda i, j: (i, j))

@@ -6,7 +6,6 @@ writes through index arrays are dropped, as the interpreter of JAX does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import mosaic_gpu
 from tests.support.backends import Run
+from tests.support.calls import call, random
 
 WILD = np.array([0, 3, -1, 9, 10, -10, -11, 25, -25, 2**31 - 1, -(2**31)], np.int32)
 """Indices in and out of a dimension of 10."""
@@ -26,16 +26,6 @@ WILD = np.array([0, 3, -1, 9, 10, -10, -11, 25, -25, 2**31 - 1, -(2**31)], np.in
 
 compiled = pytest.mark.usefixtures("simulator_only")
 """For what JAX's interpreter cannot do (some strided and transposed references), or does otherwise."""
-
-
-def call(body: Callable[..., None], shape: tuple[int, ...], dtype: Any = jnp.float32, **rest: Any) -> Callable[..., Any]:
-    """A `pallas_call` with one result."""
-    out = jax.ShapeDtypeStruct(shape, dtype)
-    return pl.pallas_call(body, out, compiler_params=mosaic_gpu.CompilerParams(), **rest)
-
-
-def random(*shape: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
 def wrapped(index: Any, n: int) -> Any:
