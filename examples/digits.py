@@ -203,8 +203,9 @@ def read_images(weights: dict[str, Any], images: np.ndarray, progress: Progress)
 
 def kernel_table(kernels: Steps, instructions: list[int]) -> Table:
     """What each kernel cost to compile, takes of the GPU and ran."""
-    table = Table("kernel", title=f"kernels, compiled for {TARGET}, run on the simulator")
-    for column in ("compile", "registers", "shared memory", "spilled", "cubin", f"instructions for {BATCH} images"):
+    table = Table(title=f"kernels: compiled for {TARGET}, run on the simulator for a batch of {BATCH} images")
+    table.add_column("kernel", no_wrap=True)
+    for column in ("compile", "registers", "shared", "spilled", "instructions"):
         table.add_column(column, justify="right")
     for kernel, count in zip(kernels, instructions, strict=True):
         seconds, used = sum(kernel.timings.values()), kernel.resources
@@ -214,7 +215,6 @@ def kernel_table(kernels: Steps, instructions: list[int]) -> Table:
             str(used.registers),
             f"{used.shared_bytes + kernel.launch_facts.shared_bytes} B",
             f"{used.spill_bytes} B",
-            f"{len(kernel.cubin)} B",
             f"{count:,}",
         )
     return table
