@@ -9,7 +9,7 @@ from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.types import shape_of
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.jaxpr import emit
-from mosaic_gpu.lowering.jaxpr.compat import Blocked, BoundedSlice, Element, Slice, Squeezed, unflatten_index_map
+from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed
 from mosaic_gpu.lowering.jaxpr.context import KernelState, lower_jaxpr
 from mosaic_gpu.lowering.jaxpr.intervals import interval_of
 
@@ -26,21 +26,21 @@ def check_block(block: Any) -> None:
     if "tmem" in str(block.transformed_block_aval.memory_space).lower():
         raise UnsupportedError(f"{block.origin} is placed in tensor memory, which is not supported")
     for dim in block.block_shape:
-        if not isinstance(dim, (Blocked, BoundedSlice, Element, Squeezed)):
+        if not isinstance(dim, (Blocked, Element, Squeezed)):
             raise UnsupportedError(f"block dimension {dim} of {block.origin} is not supported")
 
 
 def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence[ir.Value]) -> ir.Value:
     """The block of `array` (a reference to the whole) at grid step `steps` (an i32 a dimension).
 
-    Blocked and Squeezed dimensions: index map times block size; Element and BoundedSlice: the index map
-    gives the first element, from which Element's low padding is taken away.  Where a block is not known to
-    lie inside the array, what is outside reads as zero and is never written.
+    Blocked and Squeezed dimensions: index map times block size; Element: the index map gives the first
+    element, from which the low padding is taken away.  Where a block is not known to lie inside the array,
+    what is outside reads as zero and is never written.
     """
     shape = shape_of(array.type)
     if not shape:
         return array
-    indices = _block_indices(kernel, block, steps)
+    indices = lower_jaxpr(kernel, block.index_map_jaxpr, steps)
     sizes = [1 if isinstance(b, Squeezed) else int(b.block_size) for b in block.block_shape]
     offsets = [_offset(i, b, n) for i, b, n in zip(indices, block.block_shape, shape, strict=True)]
     dropped = [d for d, b in enumerate(block.block_shape) if isinstance(b, Squeezed)]
@@ -48,23 +48,6 @@ def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence
     if not dropped and tuple(sizes) == shape and not any(checked):
         return array
     return emit.subview(array, _of_one_type(offsets), sizes, dropped=dropped, checked=checked)
-
-
-def _block_indices(kernel: KernelState, block: Any, steps: Sequence[ir.Value]) -> list[ir.Value]:
-    flat = lower_jaxpr(kernel, block.index_map_jaxpr, steps)
-    if not any(isinstance(b, BoundedSlice) for b in block.block_shape):
-        return flat
-    indices = []
-    for index, dim in zip(unflatten_index_map(block, flat), block.block_shape, strict=True):
-        if isinstance(dim, BoundedSlice):
-            if not isinstance(index, Slice) or index.size != dim.block_size or index.stride != 1:
-                raise UnsupportedError(
-                    f"a BoundedSlice of {block.origin} whose size is not the constant {dim.block_size}",
-                    hint="give the slice the size of the block, or mask inside of the kernel",
-                )
-            index = emit.int_constant(index.start) if isinstance(index.start, int) else index.start
-        indices.append(index)
-    return indices
 
 
 def _offset(index: ir.Value, dim: Any, extent: int) -> ir.Value:

@@ -173,7 +173,6 @@ ReshapeTransform = state_types.ReshapeTransform
 TransposeTransform = state_types.TransposeTransform
 BitcastTransform = state_types.BitcastTransform
 Blocked = pallas_core.Blocked
-BoundedSlice = pallas_core.BoundedSlice
 Element = pallas_core.Element
 Squeezed = pallas_core.Squeezed
 
@@ -199,11 +198,6 @@ def function_source(jaxpr: Any) -> tuple[str, int] | None:
     """File and line at which the function of a jaxpr is defined, where JAX knows them."""
     file, line = jaxpr.debug_info.func_filename, jaxpr.debug_info.func_lineno
     return None if file is None or line is None else (file, line)
-
-
-def unflatten_index_map(block_mapping: Any, results: Sequence[Any]) -> tuple[Any, ...]:
-    """The results of an index map, one a dimension: what `pl.ds` made comes back as a Slice."""
-    return tuple(jax.tree_util.tree_unflatten(block_mapping.index_map_out_tree, list(results)))
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:

@@ -5,10 +5,10 @@ the user does not say (`dimension_semantics`), a dimension is parallel when ever
 which step of that dimension it belongs to, so that different steps have different blocks.  Two ways of
 showing it are tried on each index map:
 
-* enumeration: the map is evaluated at every point of a small grid, exactly;
-* affine forms, for large grids: coordinate k of the block is c0 + c1*id1 + c2*id2 + ..; it tells the
-  steps of those dimensions apart if, in the order of their sizes, each |c| exceeds what the smaller
-  ones add up to, as the digits of a number do.
+* affine forms: coordinate k of the block is c0 + c1*id1 + c2*id2 + ..; it tells the steps of those
+  dimensions apart if, in the order of their sizes, each |c| exceeds what the smaller ones add up to,
+  as the digits of a number do;
+* enumeration: the map is evaluated at every point of the grid, if that is small.
 
 Everything else is sequential, as it is for Pallas.
 """
@@ -91,7 +91,7 @@ def _infer_parallel(call: KernelCall, extents: tuple[int, ...]) -> set[int]:
         dims &= _separated(output, extents)
     for source, target in call.input_output_aliases:
         if not _same_blocks(blocks[source], outputs[target]):
-            dims = set()
+            dims.clear()
     return dims | {d for d, n in enumerate(extents) if n == 1}
 
 
@@ -103,17 +103,18 @@ def _same_blocks(a: Any, b: Any) -> bool:
 
 def _separated(block: Any, extents: tuple[int, ...]) -> set[int]:
     """The dimensions whose step one can tell from the block of an output."""
-    if math.prod(extents) <= _MAX_POINTS and all(isinstance(b, (Blocked, Squeezed)) for b in block.block_shape):
-        points = np.indices(extents, dtype=np.int64).reshape(len(extents), -1)
-        found = evaluate(block.index_map_jaxpr, list(points))
-        if found is not None:
-            return _separated_by_enumeration(points, found)
+    dims = {d for d, n in enumerate(extents) if n == 1}
     forms = affine_forms(block.index_map_jaxpr, len(extents))
-    dims: set[int] = set()
     for form, size in zip(forms, block.block_shape, strict=True):
         if form is not None and isinstance(size, (Blocked, Squeezed, Element)):
-            width = size.block_size if isinstance(size, Element) else 1
-            dims |= _separated_by_form(form, extents, width)
+            dims |= _separated_by_form(form, extents, size.block_size if isinstance(size, Element) else 1)
+    enumerable = math.prod(extents) <= _MAX_POINTS and all(
+        isinstance(size, (Blocked, Squeezed)) for size in block.block_shape
+    )
+    if len(dims) < len(extents) and enumerable:
+        points = np.indices(extents, dtype=np.int64).reshape(len(extents), -1)
+        found = evaluate(block.index_map_jaxpr, list(points))
+        dims |= set() if found is None else _separated_by_enumeration(points, found)
     return dims
 
 
