@@ -5,16 +5,18 @@ Imports nothing heavy, so that `mosaic-gpu doctor` can ask here whatever else is
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from mosaic_gpu.errors import ToolError
 from mosaic_gpu.lowering.targets import Target
-from mosaic_gpu.lowering.toolpaths import find_tool
+from mosaic_gpu.lowering.toolpaths import find_nvjitlink, find_tool
 
 
 def assemble(ptx: str, target: Target) -> tuple[bytes, str]:
@@ -53,10 +55,22 @@ def _load_nvjitlink() -> Any | None:
     try:
         from cuda.bindings import nvjitlink
 
+        _load_library_of_own_major()
         nvjitlink.version()
     except (ImportError, RuntimeError):
         return None
     return nvjitlink
+
+
+@cache
+def _load_library_of_own_major() -> None:
+    """Loads the library of the bindings' own CUDA, for the bindings take what is in the process.
+
+    Where both 12 and 13 are installed they would take 13, whose cubins a driver of CUDA 12 refuses.
+    """
+    library = find_nvjitlink(int(metadata.version("cuda-bindings").split(".")[0]))
+    if library is not None:
+        ctypes.CDLL(str(library))
 
 
 def _link(nvjitlink: Any, ptx: str, target: Target) -> tuple[bytes, str]:

@@ -34,11 +34,17 @@ def find_libdevice() -> Path | None:
     return next((folder / inside for folder in folders if (folder / inside).is_file()), None)
 
 
+def find_nvjitlink(major: int) -> Path | None:
+    """The library nvJitLink of CUDA `major` in NVIDIA's wheels."""
+    candidates = (folder / "lib" / f"libnvJitLink.so.{major}" for folder in _wheel_folders())
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def _wheel_folders() -> Iterator[Path]:
     """The folders that NVIDIA's wheels fill: `nvidia/cu13` from CUDA 13 on, `nvidia/<package>` before."""
     spec = importlib.util.find_spec("nvidia")
     for root in spec.submodule_search_locations or () if spec is not None else ():
-        for name in ("cu13", "cuda_nvcc", "cuda_nvdisasm", "cuda_cuobjdump"):
+        for name in ("cu13", "cuda_nvcc", "cuda_nvdisasm", "cuda_cuobjdump", "nvjitlink"):
             folder = Path(root, name)
             if folder.is_dir():
                 yield folder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mosaic_gpu.lowering import toolpaths
-from mosaic_gpu.lowering.toolpaths import find_libdevice, find_tool
+from mosaic_gpu.lowering.toolpaths import find_libdevice, find_nvjitlink, find_tool
 
 
 @pytest.fixture
@@ -55,3 +55,10 @@ def test_the_wheels_come_before_the_path(bare: Path, monkeypatch: pytest.MonkeyP
     in_wheel = _program(bare / "wheel" / "bin" / "ptxas")
     monkeypatch.setattr(toolpaths, "_wheel_folders", lambda: iter([bare / "wheel"]))
     assert find_tool("ptxas") == in_wheel
+
+
+def test_of_two_nvjitlinks_the_one_of_the_wanted_cuda_is_found(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = _program(bare / "cu13" / "lib" / "libnvJitLink.so.13")
+    older = _program(bare / "nvjitlink" / "lib" / "libnvJitLink.so.12")
+    monkeypatch.setattr(toolpaths, "_wheel_folders", lambda: iter([bare / "cu13", bare / "nvjitlink"]))
+    assert [find_nvjitlink(major) for major in (12, 13, 14)] == [older, newer, None]
