@@ -69,9 +69,7 @@ def _value(arg: Any, param: Variable) -> bytes:
     if param.is_array:
         raw = arg if isinstance(arg, bytes | bytearray) else np.ascontiguousarray(arg).tobytes()
         if len(raw) != param.size:
-            raise SimulationError(
-                f"parameter {param.name}", got=f"{len(raw)} bytes", expected=f"{param.size} bytes"
-            )
+            raise SimulationError(f"parameter {param.name}", got=f"{len(raw)} bytes", expected=f"{param.size} bytes")
         return bytes(raw)
     dtype = TYPES[param.type]
     scalar = np.asarray(arg)
@@ -81,9 +79,7 @@ def _value(arg: Any, param: Variable) -> bytes:
         return scalar.tobytes()
     if dtype.kind in "iu":
         if scalar.dtype.kind not in "iub":
-            raise SimulationError(
-                f"parameter {param.name}", got=repr(arg), expected=f"a value of type .{param.type}"
-            )
+            raise SimulationError(f"parameter {param.name}", got=repr(arg), expected=f"a value of type .{param.type}")
         return (int(arg) & ((1 << 8 * dtype.itemsize) - 1)).to_bytes(dtype.itemsize, "little")
     return scalar.astype(dtype).tobytes()
 

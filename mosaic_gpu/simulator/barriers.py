@@ -89,9 +89,7 @@ class Barriers:
     def _all_of_block(self, counts: Array | None) -> bool:
         return counts is None or (len(counts) == 1 and int(counts[0]) == self.wave.per_block)
 
-    def _arrive(
-        self, frame: Frame, number: int, waiting: _Waiting, expected: Array | None, waits: bool
-    ) -> None:
+    def _arrive(self, frame: Frame, number: int, waiting: _Waiting, expected: Array | None, waits: bool) -> None:
         state = self.state(number)
         blocks = self.wave.block_of[waiting.threads]
         state.arrived += np.bincount(blocks, minlength=self.wave.blocks)
@@ -100,17 +98,13 @@ class Barriers:
                 raise frame.error(waiting.instruction, f"thread count {expected[0]} is no multiple of 32", 0)
             known = state.expected[blocks]
             if ((known != 0) & (known != expected)).any():
-                raise frame.error(
-                    waiting.instruction, f"barrier {number} is in use with another thread count", 0
-                )
+                raise frame.error(waiting.instruction, f"barrier {number} is in use with another thread count", 0)
             state.expected[blocks] = expected
         if waits:
             state.waiting.append(waiting)
         full = np.where(state.expected == 0, self.wave.per_block, self._rounded(state.expected))
         if (state.arrived > full).any():
-            raise frame.error(
-                waiting.instruction, f"more threads arrive at barrier {number} than it expects", 0
-            )
+            raise frame.error(waiting.instruction, f"more threads arrive at barrier {number} than it expects", 0)
 
     def _rounded(self, expected: Array) -> Array:
         """A count of whole warps, where a block's last warp may lack threads."""
@@ -133,9 +127,7 @@ class Barriers:
                 released.append((waiting.after, threads))
                 if waiting.reduction is not None:
                     slot = self.wave.slots[waiting.reduction[1]]
-                    slot[threads] = results[waiting.reduction[0]][self.wave.block_of[threads]].astype(
-                        slot.dtype
-                    )
+                    slot[threads] = results[waiting.reduction[0]][self.wave.block_of[threads]].astype(slot.dtype)
             if not free.all():
                 rest = waiting.reduction and (*waiting.reduction[:2], waiting.reduction[2][~free])
                 kept.append(_Waiting(waiting.instruction, waiting.threads[~free], waiting.after, rest))
@@ -152,9 +144,7 @@ class Barriers:
         for waiting in state.waiting:
             if waiting.reduction is not None:
                 blocks = self.wave.block_of[waiting.threads]
-                yes += np.bincount(blocks, weights=waiting.reduction[2], minlength=self.wave.blocks).astype(
-                    np.int64
-                )
+                yes += np.bincount(blocks, weights=waiting.reduction[2], minlength=self.wave.blocks).astype(np.int64)
                 total += np.bincount(blocks, minlength=self.wave.blocks)
         return {"popc": yes, "or": yes > 0, "and": yes == total}
 

@@ -60,6 +60,7 @@ class Context:
     slots: Slots
     targets: dict[str, int]
     entries: dict[str, int]
+    end_block: int
     next_block: int = 0
     returns: dict[int, list[_Passing]] = field(default_factory=dict)
     converge: Converge | None = None
@@ -163,9 +164,7 @@ def _branch_table(decoder: Decoder, context: Context) -> Ending:
         bad = where >= len(targets)
         if bad.any():
             position = int(np.argmax(bad))
-            raise frame.error(
-                decoder.instruction, f"branch index {where[position]} of {len(targets)}", position
-            )
+            raise frame.error(decoder.instruction, f"branch index {where[position]} of {len(targets)}", position)
         return by_block(frame, targets[where])
 
     return end
@@ -237,12 +236,8 @@ def _call(decoder: Decoder, context: Context) -> Ending:
         raise decoder.fail(f"`{name}` takes {len(callee.params)} arguments and returns {len(callee.returns)}")
     if callee.declared_only:
         return _call_extern(decoder, context, name, arguments)
-    into = [
-        _Passing(decoder, context, callee, v, o, True) for v, o in zip(callee.params, arguments, strict=True)
-    ]
-    back = [
-        _Passing(decoder, context, callee, v, o, False) for v, o in zip(callee.returns, results, strict=True)
-    ]
+    into = [_Passing(decoder, context, callee, v, o, True) for v, o in zip(callee.params, arguments, strict=True)]
+    back = [_Passing(decoder, context, callee, v, o, False) for v, o in zip(callee.returns, results, strict=True)]
     link, start, after = context.slots.link(name), context.entries[name], context.next_block
     context.returns[after] = back
 
@@ -267,7 +262,7 @@ class _Passing:
         actual: Operand,
         forward: bool,
     ) -> None:
-        self.size = formal.size
+        self.size, self.forward = formal.size, forward
         self.formal = self._place(decoder, context, callee.name, formal, not forward)
         if isinstance(actual, Symbol):
             key = context.layout.find(context.function.name, actual.name)
@@ -275,16 +270,12 @@ class _Passing:
                 raise decoder.fail(f"`{actual.name}` is not a parameter variable")
             self.actual: tuple[str, int] = ("memory", context.layout.addresses[key] - LOCAL_WINDOW)
         else:
-            slot = (
-                decoder.source(actual, formal.type) if forward else decoder.destination(actual, formal.type)
-            )
+            slot = decoder.source(actual, formal.type) if forward else decoder.destination(actual, formal.type)
             self.actual = ("slot", slot)
         self.source, self.result = (self.actual, self.formal) if forward else (self.formal, self.actual)
         self.dtype = TYPES[formal.type]
 
-    def _place(
-        self, decoder: Decoder, context: Context, callee: str, formal: Variable, reads: bool
-    ) -> tuple[str, int]:
+    def _place(self, decoder: Decoder, context: Context, callee: str, formal: Variable, reads: bool) -> tuple[str, int]:
         if formal.space != "reg":
             return "memory", context.layout.addresses[f"{callee}/{formal.name}"] - LOCAL_WINDOW
         saved, context.slots.function = context.slots.function, callee
@@ -300,11 +291,8 @@ class _Passing:
         rows = local.data.reshape(frame.wave.T, -1) if local.size else local.data
         kind, start = self.source
         if kind == "slot":
-            raw = (
-                np.ascontiguousarray(np.broadcast_to(slots[start], frame.n))
-                .view(np.uint8)
-                .reshape(frame.n, -1)
-            )
+            value = slots[start] if self.forward else frame.pick(frame.wave.slots[start])
+            raw = np.ascontiguousarray(np.broadcast_to(value, frame.n)).view(np.uint8).reshape(frame.n, -1)
         else:
             raw = rows[frame.ids, start : start + self.size]
         kind, start = self.result
@@ -323,11 +311,7 @@ def _call_extern(decoder: Decoder, context: Context, name: str, arguments: tuple
         )
     places = []
     for argument in arguments:
-        key = (
-            context.layout.find(context.function.name, argument.name)
-            if isinstance(argument, Symbol)
-            else None
-        )
+        key = context.layout.find(context.function.name, argument.name) if isinstance(argument, Symbol) else None
         if key is None:
             raise decoder.fail("vprintf takes its arguments in parameter variables")
         places.append(context.layout.addresses[key] - LOCAL_WINDOW)

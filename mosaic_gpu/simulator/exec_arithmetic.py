@@ -141,9 +141,7 @@ def _half_fma(a: Array, b: Array, c: Array) -> Array:
     return floats.round_to_odd(s, e)
 
 
-def half_kernel(
-    name: str, kind: str, *, clamp: bool = False, relu: bool = False, flush: bool = False
-) -> Kernel:
+def half_kernel(name: str, kind: str, *, clamp: bool = False, relu: bool = False, flush: bool = False) -> Kernel:
     """The kernel of add, sub, mul or fma on f16 or bf16, or pairs of them."""
     element = kind.removesuffix("x2")
     value = _half_value(name, element)
@@ -463,12 +461,22 @@ def exec_min(d: Decoder) -> Operation:
         if kind in ("u16x2", "s16x2"):
             return d.binary(_packed_minimum(kind, largest), "b32")
         relu = d.flag("relu")
-        ufunc: Any = np.maximum if largest else np.minimum
-        return d.binary((lambda a, b, out: np.maximum(ufunc(a, b), 0, out)) if relu else ufunc, kind)
+        return d.binary(_integer_minimum(largest, relu), kind)
     flush, nan = d.flag("ftz"), d.flag("NaN")
     if d.flag("xorsign"):
         raise d.refuse("modifier .xorsign")
     return _emit(d, _float_minimum(kind, largest, nan, flush), kind, 2)
+
+
+def _integer_minimum(largest: bool, relu: bool) -> Kernel:
+    ufunc: Any = np.maximum if largest else np.minimum
+
+    def kernel(a: Array, b: Array, out: Array) -> None:
+        ufunc(a, b, out=out)
+        if relu:
+            np.maximum(out, 0, out=out)
+
+    return kernel
 
 
 def _packed_minimum(kind: str, largest: bool) -> Kernel:

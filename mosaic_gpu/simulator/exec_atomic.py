@@ -47,9 +47,7 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
     if not name or d.one_of(("v2", "v4", "v8")):
         raise d.refuse()
     d.count(at + 2, at + 3)
-    storage = (
-        f"b{8 * TYPES[kind].itemsize}" if ("f" in kind and "x2" in kind) or kind in ("f16", "bf16") else kind
-    )
+    storage = f"b{8 * TYPES[kind].itemsize}" if ("f" in kind and "x2" in kind) or kind in ("f16", "bf16") else kind
     access = access_of(d, at, space, TYPES[kind].itemsize, place_name(space, "atomic"))
     operands = [d.src(at + 1, storage)] + ([d.src(at + 2, storage)] if name == "cas" else [])
     result = None if isinstance(target, Sink) else d.destination(target, storage)
@@ -106,9 +104,7 @@ def _half_update(name: str, kind: str) -> Any:
 
     if not kind.endswith("x2"):
         return lambda old, v: one(old, v[0])
-    return lambda old, v: halves.join(
-        one(halves.low(old), halves.low(v[0])), one(halves.high(old), halves.high(v[0]))
-    )
+    return lambda old, v: halves.join(one(halves.low(old), halves.low(v[0])), one(halves.high(old), halves.high(v[0])))
 
 
 def in_turns(memory: Array, index: Array, values: list[Array], update: Any) -> Array:

@@ -122,9 +122,7 @@ def exec_bfe(d: Decoder) -> Operation:
         start, length = (b & U32(0xFF)).astype(np.int64), (c & U32(0xFF)).astype(np.int64)
         bits = a.view(f"u{width // 8}").astype(U64)
         field = np.where(start < width, bits >> np.minimum(start, 63).astype(U64), U64(0))
-        field = np.where(
-            length < 64, field & ((U64(1) << np.minimum(length, 63).astype(U64)) - U64(1)), field
-        )
+        field = np.where(length < 64, field & ((U64(1) << np.minimum(length, 63).astype(U64)) - U64(1)), field)
         if signed:
             top = np.minimum(start + length - 1, width - 1)
             sign = np.where(length > 0, (bits >> np.maximum(top, 0).astype(U64)) & U64(1), U64(0)) == 1
@@ -201,9 +199,7 @@ def exec_brev(d: Decoder) -> Operation:
     def kernel(a: Array, out: Array) -> None:
         width = a.dtype.itemsize
         octets = np.ascontiguousarray(a).view(np.uint8).reshape(-1, width)
-        flipped = np.packbits(
-            np.unpackbits(octets, axis=1, bitorder="little")[:, ::-1], axis=1, bitorder="little"
-        )
+        flipped = np.packbits(np.unpackbits(octets, axis=1, bitorder="little")[:, ::-1], axis=1, bitorder="little")
         out[...] = np.ascontiguousarray(flipped).view(a.dtype).reshape(-1)
 
     return d.unary(kernel, kind)

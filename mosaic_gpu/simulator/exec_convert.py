@@ -126,11 +126,7 @@ def _round_float(value: Array, to: str, of: str, rounding: str, flush: bool) -> 
     if to == "f64":
         return value.astype(np.float64)
     if to in ("f16", "bf16"):
-        bits = (
-            halves.narrow(value, to)
-            if rounding in ("rn", "rni")
-            else halves.directed_narrow(value, to, rounding)
-        )
+        bits = halves.narrow(value, to) if rounding in ("rn", "rni") else halves.directed_narrow(value, to, rounding)
         return halves.flush_bits(bits) if flush and to == "f16" else bits
     if of == "f64" and rounding != "rn":
         result = floats.directed32(value, np.zeros_like(value), rounding)
@@ -225,11 +221,7 @@ def _narrow_half(element: str, rounding: str, relu: bool, finite: bool) -> Any:
     def encode(value: Array) -> Array:
         if relu:
             value = np.where(value <= 0, np.float32(0), value)
-        bits = (
-            halves.narrow(value, element)
-            if rounding != "rz"
-            else halves.directed_narrow(value, element, "rz")
-        )
+        bits = halves.narrow(value, element) if rounding != "rz" else halves.directed_narrow(value, element, "rz")
         if finite:
             top = halves.narrow(np.array([most], np.float32), element)[0]
             over = (bits & 0x7FFF) == halves.narrow(np.array([np.inf], np.float32), element)[0]

@@ -132,9 +132,7 @@ def _load_one(access: Access, dtype: np.dtype[Any], target: int | None) -> Opera
     return run
 
 
-def _load_vector(
-    access: Access, dtype: np.dtype[Any], count: int, targets: list[tuple[int, int]]
-) -> Operation:
+def _load_vector(access: Access, dtype: np.dtype[Any], count: int, targets: list[tuple[int, int]]) -> Operation:
     def run(slots: list[Array], frame: Any) -> None:
         for region, index, chosen in access.reach(slots, frame):
             value = fetch(access, region, index, dtype, count, frame, chosen)
@@ -167,9 +165,7 @@ def exec_st(d: Decoder) -> Operation:
     return run
 
 
-def put(
-    access: Access, region: Region, index: Array, dtype: np.dtype[Any], values: list[Array], frame: Any
-) -> None:
+def put(access: Access, region: Region, index: Array, dtype: np.dtype[Any], values: list[Array], frame: Any) -> None:
     """Writes the elements at `index`; of threads that write the same place, the last one wins."""
     access.written(region, frame)
     window = window_slice(index, frame.wave.iota)

@@ -54,12 +54,7 @@ def exec_shfl(d: Decoder) -> Operation:
         raise d.fail(".b32 expected")
 
     def run(slots: list[Array], frame: Any) -> None:
-        if (
-            frame.threads is None
-            and len(slots[b]) == 1
-            and len(slots[c]) == 1
-            and frame.wave.per_block % 32 == 0
-        ):
+        if frame.threads is None and len(slots[b]) == 1 and len(slots[c]) == 1 and frame.wave.per_block % 32 == 0:
             _shuffle_whole(mode, slots, frame, (o, p, a), int(slots[b][0]), int(slots[c][0]))
         else:
             _shuffle(d, mode, slots, frame, (o, p, a, b, c))
@@ -87,9 +82,7 @@ def source_lanes(mode: str, lane: Array, b: Array, c: Array) -> tuple[Array, Arr
     return np.where(inside, source, lane), inside
 
 
-def _shuffle_whole(
-    mode: str, slots: list[Array], frame: Any, at: tuple[int, int | None, int], b: int, c: int
-) -> None:
+def _shuffle_whole(mode: str, slots: list[Array], frame: Any, at: tuple[int, int | None, int], b: int, c: int) -> None:
     """Every lane of every warp takes part and the pattern is the same: one gather of columns."""
     lanes = np.arange(32)
     source, inside = source_lanes(mode, lanes, np.array(b), np.array(c))
@@ -101,9 +94,7 @@ def _shuffle_whole(
         slots[p].reshape(-1, 32)[...] = inside
 
 
-def _shuffle(
-    d: Decoder, mode: str, slots: list[Array], frame: Any, at: tuple[int, int | None, int, int, int]
-) -> None:
+def _shuffle(d: Decoder, mode: str, slots: list[Array], frame: Any, at: tuple[int, int | None, int, int, int]) -> None:
     o, p, a, b, c = at
     lane = frame.pick(frame.wave.lane)
     source, inside = source_lanes(mode, lane, slots[b].astype(np.int64), slots[c].astype(np.int64))

@@ -43,9 +43,9 @@ def flush32(a: Array) -> Array:
 
 def saturate(out: Array) -> None:
     """.sat: clamps to [0, 1]; NaN becomes +0."""
-    np.fmax(out, 0, out)
-    np.fmin(out, 1, out)
-    np.add(out, 0, out)
+    np.fmax(out, 0, out=out)
+    np.fmin(out, 1, out=out)
+    np.add(out, 0, out=out)
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -168,10 +168,16 @@ def two_product(a: Array, b: Array) -> tuple[Array, Array]:
     return p, al * bl - (((p - ah * bh) - al * bh) - ah * bl)
 
 
+def plain_fma64(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c rounded twice, but right where an operand is infinite or NaN: a product that overflows
+    does not meet an infinite `c`."""
+    return np.where(np.isfinite(a) & np.isfinite(b) & ~np.isfinite(c), c, a * b + c)
+
+
 def fma64(a: Array, b: Array, c: Array, out: Array) -> None:
     """out = a * b + c in float64, rounded once to nearest even."""
     a, b, c = np.broadcast_arrays(a, b, c)
-    plain = a * b + c
+    plain = plain_fma64(a, b, c)
     uh, ul = two_product(a, b)
     th, tl = two_sum(c, ul)
     vh, vl = two_sum(uh, th)
@@ -247,7 +253,7 @@ def exact64(name: str, operands: tuple[Array, ...], mode: str) -> Array:
 
 _PLAIN: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
-    "fma": lambda a, b, c: a * b + c,
+    "fma": plain_fma64,
 }  # fmt: skip
 
 

@@ -90,9 +90,7 @@ def _check(kernel: Kernel, shape: Shape) -> None:
         raise SimulationError(f"`{name}`: a block has 1 to {MAX_BLOCK_THREADS} threads", got=shape.block)
     total = kernel.shared_bytes + shape.shared_bytes
     if total > MAX_SHARED_BYTES:
-        raise SimulationError(
-            f"`{name}`: {total} bytes of shared memory", expected=f"at most {MAX_SHARED_BYTES}"
-        )
+        raise SimulationError(f"`{name}`: {total} bytes of shared memory", expected=f"at most {MAX_SHARED_BYTES}")
     for word in ("reqntid", "maxntid"):
         limit = kernel.entry.directives.get(word)
         if not limit:
@@ -101,16 +99,12 @@ def _check(kernel: Kernel, shape: Shape) -> None:
         if (word == "reqntid" and wanted != shape.block) or shape.threads > np.prod(wanted):
             raise SimulationError(f"`{name}` is declared with .{word} {limit}", got=shape.block)
     if any(c < 1 or g % c for g, c in zip(shape.grid, shape.cluster, strict=True)):
-        raise SimulationError(
-            f"`{name}`: the cluster must divide the grid", got=shape.cluster, expected=shape.grid
-        )
+        raise SimulationError(f"`{name}`: the cluster must divide the grid", got=shape.cluster, expected=shape.grid)
 
 
 def _waves(kernel: Kernel, shape: Shape) -> list[tuple[int, int]]:
     """(first block, number of blocks) of each wave; whole clusters stay together."""
-    bytes_per_block = (
-        kernel.bytes_per_thread * shape.threads + 2 * (kernel.shared_bytes + shape.shared_bytes) + 256
-    )
+    bytes_per_block = kernel.bytes_per_thread * shape.threads + 2 * (kernel.shared_bytes + shape.shared_bytes) + 256
     most = max(1, min(RESIDENT_THREADS // shape.threads, RESIDENT_BYTES // bytes_per_block))
     if shape.cluster != (1, 1, 1):
         most = shape.blocks

@@ -85,11 +85,7 @@ def _shared(program: Program, functions: list[Function]) -> list[tuple[str, Vari
 
 def _locals(layout: Layout, function: Function) -> None:
     """Local variables, and the .param variables of calls, are local memory of the thread."""
-    own = (
-        list(function.variables)
-        if function.is_entry
-        else [*function.returns, *function.params, *function.variables]
-    )
+    own = list(function.variables) if function.is_entry else [*function.returns, *function.params, *function.variables]
     for variable in own:
         if variable.space in ("global", "const"):
             raise UnsupportedError(

@@ -89,9 +89,7 @@ class GlobalMemory:
 class Access:
     """How one instruction reaches memory: `total` bytes at V[slot] + offset, naturally aligned."""
 
-    def __init__(
-        self, instruction: Instruction, space: str, slot: int, offset: int, total: int, what: str
-    ) -> None:
+    def __init__(self, instruction: Instruction, space: str, slot: int, offset: int, total: int, what: str) -> None:
         self.instruction, self.space, self.slot, self.total, self.what = instruction, space, slot, total, what
         self.offset = offset
         self.shift = total.bit_length() - 1
@@ -108,11 +106,7 @@ class Access:
             address = np.add(address, self.delta64)
         region = self._region(frame, address)
         if region is not None:
-            offset = (
-                np.subtract(address, np.uint64(region.base))
-                if self.space not in ("shared", "local")
-                else address
-            )
+            offset = np.subtract(address, np.uint64(region.base)) if self.space not in ("shared", "local") else address
             if int(offset.max()) + self.total <= region.size:
                 yield region, self._index(region, offset, frame, None), None
                 return

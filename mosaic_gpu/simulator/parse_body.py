@@ -85,10 +85,7 @@ class Body:
             scopes = self.scopes
             cache = scopes[-1].operands
             operands = tuple(
-                [
-                    cache.get(part) or parse_operand(part, scopes)
-                    for part in split_operands(match["rest"].rstrip())
-                ]
+                [cache.get(part) or parse_operand(part, scopes) for part in split_operands(match["rest"].rstrip())]
             )
         except ValueError as error:
             raise at_line(self.line, error) from None

@@ -19,9 +19,7 @@ _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LINE = re.compile(r"[^\n]*")
 _FILE = re.compile(r'\s*(\d+)\s+"((?:[^"\\\n]|\\.)*)"[^\n]*')
 _DECLARATION = re.compile(r"[^;]*;")
-_FUNCTION_HEAD = re.compile(
-    rf"\s*(?:\((?P<returns>[^()]*)\))?\s*(?P<name>{NAME})\s*(?:\((?P<params>[^()]*)\))?\s*"
-)
+_FUNCTION_HEAD = re.compile(rf"\s*(?:\((?P<returns>[^()]*)\))?\s*(?P<name>{NAME})\s*(?:\((?P<params>[^()]*)\))?\s*")
 _FUNCTION_DIRECTIVE = re.compile(r"\s*\.(\w+)((?:\s*\d+\s*,?)*)(?:\"[^\"]*\"\s*;?)?\s*")
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _VARIABLE_SPACES = {".global", ".shared", ".const", ".local", ".param"}
@@ -131,9 +129,7 @@ class _Parser:
         rest = self.text[self.pos : self.pos + 1]
         if rest == ";":
             self.pos += 1
-            function = Function(
-                head["name"], is_entry, returns, params, (), (), {}, {}, directives, line, True
-            )
+            function = Function(head["name"], is_entry, returns, params, (), (), {}, {}, directives, line, True)
             self.functions.setdefault(function.name, function)
             return
         if rest != "{":

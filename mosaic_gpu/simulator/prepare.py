@@ -103,7 +103,8 @@ def prepare(program: Program, entry: Function) -> Kernel:
     for function, blocks in cut:
         slots.function = function.name
         _allocate_rows(function, blocks.ranges, slots)
-        context = control.Context(program, function, layout, slots, blocks.targets, first)
+        end = blocks.base + len(blocks.ranges)
+        context = control.Context(program, function, layout, slots, blocks.targets, first, end)
         for number, (start, stop) in enumerate(blocks.ranges):
             kernel.blocks.append(_block(context, blocks.base + number, start, stop))
     return kernel
@@ -117,7 +118,7 @@ def _reachable(program: Program, entry: Function) -> list[Function]:
     def visit(function: Function) -> None:
         if function.name in active:
             raise UnsupportedError(f"PTX line {function.line}: `{function.name}` calls itself: recursion")
-        if function in order:
+        if any(function is known for known in order):
             return
         active.append(function.name)
         for instruction in function.instructions:
@@ -149,8 +150,13 @@ class _Cutter:
                     leaders.add(position)
         size = len(function.instructions)
         marks = sorted(mark for mark in leaders if mark <= size)
-        self.ranges = list(zip(marks, [*marks[1:], size], strict=True))
-        if self.ranges[-1] != (size, size) and size:
+        self.ranges: list[tuple[int, int]] = []
+        for start, stop in zip(marks, [*marks[1:], size], strict=True):
+            self.ranges.append((start, stop))
+            if stop > start and function.instructions[stop - 1].opcode == "call":
+                # The results come back in a block of the call's own: the next one may be reached otherwise.
+                self.ranges.append((stop, stop))
+        if self.ranges[-1] != (size, size):
             self.ranges.append((size, size))
         number = {start: base + n for n, (start, _) in enumerate(self.ranges)}
         self.targets = {label: number[at] for label, at in function.labels.items()}
@@ -168,9 +174,7 @@ def _registers(operand: Operand) -> Iterator[Register]:
             yield from _registers(item)
     elif isinstance(operand, Vector | Pair):
         for item in operand:
-            if isinstance(item, tuple) and not isinstance(
-                item, Register | Negated | Address | Vector | Pair | Sink
-            ):
+            if isinstance(item, tuple) and not isinstance(item, Register | Negated | Address | Vector | Pair | Sink):
                 for inner in item:
                     if isinstance(inner, tuple):
                         yield from _registers(inner)
@@ -258,9 +262,8 @@ def _block(context: control.Context, index: int, start: int, stop: int) -> Block
             block.operations.append(operation)
         block.converge = block.converge or context.take_converge()
     if not body or not control.is_ending(body[-1]):
-        block.ending = (
-            control.go_to(index + 1) if start < len(function.instructions) else control.leave(context, used)
-        )
+        last = index + 1 == context.end_block
+        block.ending = control.leave(context, used) if last else control.go_to(index + 1)
     used.close(block)
     return block
 

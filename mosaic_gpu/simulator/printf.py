@@ -14,9 +14,7 @@ from mosaic_gpu.simulator.ptx import Instruction
 if TYPE_CHECKING:
     from mosaic_gpu.simulator.frame import Frame
 
-_CONVERSION = re.compile(
-    r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?P<size>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
-)
+_CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?P<size>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])")
 _LONG = ("l", "ll", "j", "z", "t")
 
 
@@ -44,9 +42,7 @@ class _Reader:
             raise self.frame.error(self.instruction, f"printf reads at address {address:#x}", self.position)
         start = address - region.base
         if region.unit:
-            start += region.stride * (
-                int(wave.block_of[self.thread]) if region.unit == "block" else self.thread
-            )
+            start += region.stride * (int(wave.block_of[self.thread]) if region.unit == "block" else self.thread)
         return region.data[start : start + size].tobytes()
 
     def text(self, address: int) -> str:
