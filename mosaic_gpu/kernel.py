@@ -48,8 +48,10 @@ def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelC
 
 def kernel_name(jaxpr: Any) -> str:
     """The kernel's name as an identifier of PTX (PTX ISA 4.4): the `name=` given, or its function's."""
-    name = re.sub(r"[^a-zA-Z0-9_]", "_", jaxpr.debug_info.func_name or "").strip("_")
-    return name if name and not name[0].isdigit() and name != "WARP_SZ" else f"kernel_{name}".rstrip("_")
+    name = re.sub(r"^\W+|\W+$", "", jaxpr.debug_info.func_name or "", flags=re.ASCII)
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    usable = name.strip("_") and not name[0].isdigit() and name != "WARP_SZ"
+    return name if usable else f"kernel_{name}".rstrip("_")
 
 
 @dataclass

@@ -10,12 +10,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
 from mosaic_gpu.lowering.jaxpr import compat
+
+if TYPE_CHECKING:
+    from mosaic_gpu.kernel import Compilation
+    from mosaic_gpu.lowering.kernel_call import KernelCall
+    from mosaic_gpu.runtime.interface import Program
 
 CUSTOM_CALL_TARGET = "mosaic_gpu_kernel_v1"
 """Name of the custom call on platform "cuda"; `_custom_call_attributes` says what it carries."""
@@ -58,13 +63,25 @@ def _lower_ours(ctx: Any, *operands: Any, **params: Any) -> Any:
     return compat.lower_per_platform(ctx, rules, operands)
 
 
-def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
+def _compiled(params: dict[str, Any]) -> tuple[KernelCall, Compilation]:
+    """The kernel of an equation's parameters and its code; with `debug=True` it is printed on the way."""
     from mosaic_gpu.kernel import compilation_of, kernel_call
+
+    call = kernel_call(params)
+    if params["debug"]:
+        from mosaic_gpu.lowering.pipeline import show_call
+
+        print(f"\nThe jaxpr of kernel {call.name}:\n{call.jaxpr}\n{call.grid_mapping}")
+        print(f"\nKernel {call.name} in the mgpu dialect:\n{show_call(call, 'dialect')!s}")
+    return call, compilation_of(call)
+
+
+def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
     from mosaic_gpu.runtime.run import run
     from mosaic_gpu.runtime.simulated import SimulatedRuntime
 
-    call = kernel_call(params)
-    program = compilation_of(call).program
+    call, compilation = _compiled(params)
+    program = compilation.program
     loaded = SimulatedRuntime().load(program)
 
     def simulate(*arrays: Any) -> tuple[Any, ...]:
@@ -78,10 +95,7 @@ def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]
 
 
 def _lower_on_cuda(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
-    from mosaic_gpu.kernel import compilation_of, kernel_call
-
-    call = kernel_call(params)
-    compilation = compilation_of(call)
+    call, compilation = _compiled(params)
     attributes = _custom_call_attributes(compilation.program, compilation.cubin(call).data)
     emit = functools.partial(
         compat.emit_custom_call,
@@ -93,7 +107,7 @@ def _lower_on_cuda(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any
     return _emit_in_bytes(emit, ctx, operands)
 
 
-def _custom_call_attributes(program: Any, cubin: bytes) -> dict[str, str | bytes | int | tuple[int, ...]]:
+def _custom_call_attributes(program: Program, cubin: bytes) -> dict[str, str | bytes | int | tuple[int, ...]]:
     """What the launcher needs: the kernel's parameters are the operands' pointers, then the results'."""
     return {
         "version": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -244,3 +245,38 @@ def test_a_kernel_can_print(capfd: pytest.CaptureFixture[str]) -> None:
     spec = pl.BlockSpec((4,), lambda i: (i,))
     _same(jax.jit(lambda x: plus_one(x, body, grid=(2,), in_specs=[spec], out_specs=spec))(X), X)
     assert sorted(capfd.readouterr().out.split()) == ["0", "1", "hello", "hello"]
+
+
+def test_debug_prints_the_kernel_as_jax_gives_it_and_in_the_dialect(capsys: pytest.CaptureFixture[str]) -> None:
+    _same(jax.jit(lambda x: plus_one(x, debug=True))(X), X + 1)
+    printed = capsys.readouterr().out
+    assert "The jaxpr of kernel _plus_one" in printed
+    assert "mgpu.kernel" in printed
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_captured_numpy_scalars_work_and_captured_arrays_say_what_to_do(shape: tuple[int, ...]) -> None:
+    captured = np.full(shape, 2, np.float32)
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * captured
+
+    x = np.ones(3, np.float32)
+    if shape:
+        with pytest.raises(ValueError, match=r"captures constants.*You should pass them as inputs"):
+            plus_one(x, body)
+    else:
+        _same(plus_one(x, body), 2 * x)
+
+
+def test_the_code_of_a_kernel_goes_with_the_kernel() -> None:
+    call = pl.pallas_call(
+        _plus_one, jax.ShapeDtypeStruct((5,), jnp.float32), compiler_params=mosaic_gpu.CompilerParams()
+    )
+    before = len(kernel_module._COMPILATIONS)
+    compiled = mosaic_gpu.compile(call, np.ones(5, np.float32))
+    assert len(kernel_module._COMPILATIONS) == before + 1
+    del call, compiled
+    jax.clear_caches()
+    gc.collect()
+    assert len(kernel_module._COMPILATIONS) <= before
