@@ -120,9 +120,7 @@ def _piece(values: ir.Value | None, start: int, width: int) -> ir.Value | None:
     return emit.pick(values, range(start, start + width))
 
 
-def load_piece(
-    memref: MemRef, address: Address, count: int, condition: Condition, other: ir.Value | None
-) -> ir.Value:
+def load_piece(memref: MemRef, address: Address, count: int, condition: Condition, other: ir.Value | None) -> ir.Value:
     """A vector of `count` memory elements; `other` (the same vector, zero for None) where `condition` is false."""
     type_ = emit.vector_type(count, memory_element(memref.element))
     if condition is False:

@@ -61,4 +61,3 @@ class Combiner:
                 folded = [emit.append(f, emit.pick(v, rest)) for f, v in zip(folded, current, strict=True)]
             current, count = folded, half + count % 2
         return current
-

@@ -112,4 +112,3 @@ class Conversion:
             yield
         finally:
             self.lanes, self._inner = outer, inner
-

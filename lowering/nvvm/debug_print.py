@@ -37,7 +37,7 @@ class _Element:
     number: int
 
 
-_Token = str | _Element | ir.Value
+type _Token = str | _Element | ir.Value
 
 
 @converts("mgpu.debug_print")
@@ -123,7 +123,8 @@ def _tokens(format_: str, printed: Sequence[Sequence[_Token]]) -> Iterator[_Toke
 
 def _calls(tokens: Sequence[_Token], kinds: Sequence[str]) -> Iterator[tuple[str, list[tuple[ir.Value, str]]]]:
     """Formats of vprintf, each with its values and their kinds."""
-    text, arguments, used = "", [], 0
+    text, used = "", 0
+    arguments: list[tuple[ir.Value, str]] = []
     for token in tokens:
         if isinstance(token, str):
             text += token.replace("%", "%%")

@@ -30,8 +30,8 @@ def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
     results = [conversion.type(r.type) for r in operation.results]
     kinds = [v.type for v in operation.operands] + [r.type for r in operation.results]
     narrow = next((e for e in map(element_of, kinds) if is_fp8(e) or is_int4(e)), None)
-    if narrow is not None and operation.name != "arith.select":
-        raise UnsupportedError(f"{operation.name} on {narrow}", source=source_of(operation.location))
+    if narrow is not None:
+        return [_on_bytes(conversion, op, narrow)]
     if not is_selectable(operation.name, emit.element(results[0])):
         where = source_of(operation.location)
         raise UnsupportedError(f"{operation.name} on {emit.element(results[0])}", source=where)
@@ -39,24 +39,55 @@ def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
     return list(emit.op(operation.name, results, operands, attributes).results)
 
 
+_SIGNED_COMPARISONS = range(2, 6)
+"""arith's numbers of slt, sle, sgt and sge."""
+
+
+def _on_bytes(conversion: Conversion, op: Any, narrow: ir.Type) -> ir.Value:
+    """What canonicalisation makes of casts from 4-bit integers and to fp8 with the op in between.
+
+    Bitwise ops, comparisons and conversions to floats on 4-bit integers; integers to fp8, through f32.
+    """
+    operation, name = op.operation, str(op.operation.name)
+    operands = conversion.all(operation.operands)
+    result = conversion.type(operation.results[0].type)
+    source, target = (element_of(v.type) for v in (operation.operands[0], operation.results[0]))
+    if name in ("arith.andi", "arith.ori", "arith.xori"):
+        return emit.value(name, result, operands)
+    if name == "arith.cmpi":
+        predicate = operation.attributes["predicate"]
+        extend = "arith.extsi" if ir.IntegerAttr(predicate).value in _SIGNED_COMPARISONS else "arith.extui"
+        wide = [_cast_int4(v, extend, 8) for v in operands]
+        return emit.value(name, result, wide, {"predicate": predicate})
+    if name not in ("arith.sitofp", "arith.uitofp"):
+        raise UnsupportedError(f"{name} on {narrow}", source=source_of(operation.location))
+    (value,) = operands
+    if is_int4(source):
+        value = _cast_int4(value, "arith.extsi" if name == "arith.sitofp" else "arith.extui", 8)
+    if not is_fp8(target):
+        return emit.value(name, result, [value])
+    return fp8.encode(emit.value(name, emit.like(value.type, ir.F32Type.get()), [value]), str(target))
+
+
 @converts("arith.extf", "arith.truncf", "arith.extsi", "arith.extui", "arith.trunci")
 def convert_cast(conversion: Conversion, op: Any) -> list[ir.Value]:
     """Casts; those from and to fp8 and 4-bit integers are spelled out.
 
-    Raises UnsupportedError for a cast between fp8 and f64, which would round twice.
+    Raises UnsupportedError for a cast from f64 to fp8, which would round twice, and between two kinds of fp8.
     """
     operation = op.operation
     source, target = (element_of(v.type) for v in (operation.operands[0], operation.results[0]))
     if not any(is_fp8(e) or is_int4(e) for e in (source, target)):
-        return convert_elementwise(conversion, op)
-    if str(target) == "f64" or (str(source) == "f64" and is_fp8(target)) or (is_fp8(source) and is_fp8(target)):
+        return list(convert_elementwise(conversion, op))
+    if (str(source) == "f64" and is_fp8(target)) or (is_fp8(source) and is_fp8(target)):
         where = source_of(operation.location)
         raise UnsupportedError(f"{operation.name} from {source} to {target}", source=where)
     value = conversion.get(operation.operands[0])
     if is_fp8(source):
         decoded = fp8.decode(value, str(source))
         result = conversion.type(operation.results[0].type)
-        return [decoded if result == decoded.type else emit.value("arith.truncf", result, [decoded])]
+        cast = "arith.extf" if str(target) == "f64" else "arith.truncf"
+        return [decoded if result == decoded.type else emit.value(cast, result, [decoded])]
     if is_fp8(target):
         wide = emit.like(value.type, ir.F32Type.get())
         return [fp8.encode(value if value.type == wide else emit.value("arith.extf", wide, [value]), str(target))]

@@ -11,6 +11,7 @@ from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
 
+LONGEST_CHAIN = 16
 EQ, NE, SLT, SLE, SGT, SGE, ULT, ULE, UGT, UGE = range(10)
 
 
@@ -157,9 +158,12 @@ def shr(left: ir.Value, right: int) -> ir.Value:
 
 
 def compare(predicate: int, left: ir.Value, right: ir.Value | int) -> ir.Value:
-    """`arith.cmpi` with one of EQ, NE, SLT, ... of this module."""
+    """`arith.cmpi` with one of LONGEST_CHAIN = 16
+    EQ, NE, SLT, ... of this module."""
     other = constant(left.type, right) if isinstance(right, int) else right
-    return value("arith.cmpi", like(left.type, i1()), [left, other], {"predicate": ir.IntegerAttr.get(i64(), predicate)})
+    return value(
+        "arith.cmpi", like(left.type, i1()), [left, other], {"predicate": ir.IntegerAttr.get(i64(), predicate)}
+    )
 
 
 def select(condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
@@ -196,7 +200,15 @@ def extract(vector: ir.Value, index: int) -> ir.Value:
 
 
 def from_elements(scalars: Sequence[ir.Value]) -> ir.Value:
-    """The vector of `scalars`."""
+    """The vector of `scalars`.
+
+    A long one is put together from short ones: LLVM's time is quadratic in the length of a chain of insertions.
+    """
+    if len(scalars) > LONGEST_CHAIN:
+        whole = len(scalars) // LONGEST_CHAIN * LONGEST_CHAIN
+        chunks = [from_elements(scalars[i : i + LONGEST_CHAIN]) for i in range(0, whole, LONGEST_CHAIN)]
+        rest = scalars[whole:]
+        return append(concat(chunks), from_elements(rest)) if rest else concat(chunks)
     return value("vector.from_elements", vector_type(len(scalars), scalars[0].type), scalars)
 
 

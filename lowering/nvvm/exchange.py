@@ -97,9 +97,7 @@ def publish(conversion: Conversion, value: ir.Value, side: Side, size_bytes: int
     return base
 
 
-def _write(
-    conversion: Conversion, value: ir.Value, side: Side, base: ir.Value, window: tuple[int, int] | None
-) -> None:
+def _write(conversion: Conversion, value: ir.Value, side: Side, base: ir.Value, window: tuple[int, int] | None) -> None:
     holder = conversion.threads.is_holder(side.layout)
     memref, addresses, conditions = _places(conversion, side, base, window)
     conditions = [all_of((c, True if holder is None else holder)) for c in conditions]
@@ -127,9 +125,7 @@ def _places(
     if window is not None:
         reach = thread_reach(memref, coordinates)
         spans = _Window(base, side.start * side.element_bytes - low, window[1], reach)
-        conditions = [
-            all_of((c, spans.holds(a))) for c, a in zip(conditions, addresses, strict=True)
-        ]
+        conditions = [all_of((c, spans.holds(a))) for c, a in zip(conditions, addresses, strict=True)]
     return memref, addresses, conditions
 
 

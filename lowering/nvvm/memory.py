@@ -194,6 +194,4 @@ def _indexed_conditions(
     """For each register whether it is inside of the tile, the checks and the mask."""
     checked = _index_condition(memref, indices)
     inside = None if isinstance(checked, bool) else checked
-    return [
-        all_of((coordinates.inside(r), _lane(mask, r), _lane(inside, r))) for r in range(len(coordinates))
-    ]
+    return [all_of((coordinates.inside(r), _lane(mask, r), _lane(inside, r))) for r in range(len(coordinates))]

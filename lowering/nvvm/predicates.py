@@ -14,7 +14,7 @@ from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.memref import Check
 from mosaic_gpu.lowering.nvvm.threads import Split, Threads, split_offset, thread_mask
 
-Condition = bool | ir.Value
+type Condition = bool | ir.Value
 
 
 def all_of(conditions: Iterable[Condition]) -> Condition:
@@ -76,9 +76,7 @@ class Coordinates:
             room = -(-room // step) * step
         if thread is None or room > self.mask[dim]:
             return True
-        return self._cached(
-            ("below", dim, split.flipped[dim], room), lambda: emit.compare(emit.ULT, thread, room)
-        )
+        return self._cached(("below", dim, split.flipped[dim], room), lambda: emit.compare(emit.ULT, thread, room))
 
     def passes(self, register: int, checks: Sequence[Check]) -> Condition:
         """Whether a register's element passes `checks`."""

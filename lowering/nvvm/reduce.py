@@ -1,9 +1,9 @@
 """Reductions: fold a thread's registers, then lanes by shuffles, then warps through shared memory.
 
-    tensor<4x128xf32, L> over axis 1, L = "4x128 r:0,1;0,2 l:0,4;..;0,64 w:1,0;2,0"
-        four registers are folded to one            (r0, r1 lie along the axis)
-        five exchanges with lane ^ 1, 2, 4, 8, 16   (all lane bits lie along the axis)
-        nothing between warps                       (w0, w1 lie along dimension 0)
+tensor<4x128xf32, L> over axis 1, L = "4x128 r:0,1;0,2 l:0,4;..;0,64 w:1,0;2,0"
+    four registers are folded to one            (r0, r1 lie along the axis)
+    five exchanges with lane ^ 1, 2, 4, 8, 16   (all lane bits lie along the axis)
+    nothing between warps                       (w0, w1 lie along dimension 0)
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ def convert_reduce(conversion: Conversion, op: Any) -> list[ir.Value]:
         values = _fold_warps(conversion, plan, combiner, values, warp_bits)
     if len(plan.axes) == len(plan.shape):
         return [emit.extract(v, 0) for v in values]
-    return [
-        _in_layout(conversion, plan, v, r.type) for v, r in zip(values, op.operation.results, strict=True)
-    ]
+    return [_in_layout(conversion, plan, v, r.type) for v, r in zip(values, op.operation.results, strict=True)]
 
 
 def _plan(conversion: Conversion, op: Any, inputs: Values) -> tuple[_Plan, Values]:
@@ -142,9 +140,7 @@ def _fold_lanes(conversion: Conversion, combiner: Combiner, values: Values, bit:
     return combiner(left, right)
 
 
-def _fold_warps(
-    conversion: Conversion, plan: _Plan, combiner: Combiner, values: Values, bits: Sequence[int]
-) -> Values:
+def _fold_warps(conversion: Conversion, plan: _Plan, combiner: Combiner, values: Values, bits: Sequence[int]) -> Values:
     """Each warp leaves its part in shared memory; all threads read all parts of what they keep."""
     parts = 1 << len(bits)
     dims = [d for d in range(plan.layout.rank) if d not in plan.axes]

@@ -23,6 +23,7 @@ from mosaic_gpu.lowering.ptx import compile_to_ptx
 
 Array = NDArray[Any]
 Body = Callable[..., None]
+Output = tuple[Sequence[int], Any]
 OPTIONS = LoweringOptions()
 
 
@@ -82,16 +83,18 @@ def ptx_of(body: Body, arguments: Sequence[Array], num_inputs: int, num_warps: i
 
 
 def run(
-    body: Body, inputs: Sequence[Array], outputs: Sequence[tuple[Sequence[int], Any]], num_warps: int = 4, **options: Any
+    body: Body,
+    inputs: Sequence[Array],
+    outputs: Sequence[tuple[Sequence[int], Any]],
+    num_warps: int = 4,
+    **options: Any,
 ) -> list[Array]:
     """Runs a kernel over `inputs`; gives its outputs, which are filled with 0xA5 bytes at first."""
     made = [np.frombuffer(b"\xa5" * (int(np.prod(s)) * np.dtype(d).itemsize), np.uint8).copy() for s, d in outputs]
     shaped = [m.view(d).reshape(tuple(s)) for m, (s, d) in zip(made, outputs, strict=True)]
-    arguments = [np.ascontiguousarray(a) for a in inputs] + shaped
+    arguments = [np.array(a, order="C") for a in inputs] + shaped
     from mosaic_gpu import simulator
 
     text, launch = ptx_of(body, arguments, len(inputs), num_warps, **options)
-    simulator.load(text).launch(
-        launch.entry, launch.grid, launch.block, arguments, shared_bytes=launch.shared_bytes
-    )
+    simulator.load(text).launch(launch.entry, launch.grid, launch.block, arguments, shared_bytes=launch.shared_bytes)
     return arguments[len(inputs) :]
