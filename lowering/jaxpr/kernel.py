@@ -72,7 +72,7 @@ def _check_inputs_unwritten(call: KernelCall) -> None:
 
 def _check_primitives(call: KernelCall) -> None:
     """Refuses the first primitive without a rule, and names the others."""
-    missing = list(dict.fromkeys(_unknown_primitives(call.jaxpr)))
+    missing = list(dict.fromkeys(_unknown_primitives(call.jaxpr, None)))
     if missing:
         name, source = missing[0]
         others = sorted({n for n, _ in missing} - {name})
@@ -82,13 +82,15 @@ def _check_primitives(call: KernelCall) -> None:
         )
 
 
-def _unknown_primitives(jaxpr: Any) -> Iterator[tuple[str, SourceLine | None]]:
+def _unknown_primitives(jaxpr: Any, outer: SourceLine | None) -> Iterator[tuple[str, SourceLine | None]]:
+    """Their names and lines; `outer` is the line that what is inside of JAX's functions counts as."""
     for equation in jaxpr.eqns:
+        source = equation_source(equation) or outer
         if equation.primitive.name not in RULES:
-            yield equation.primitive.name, equation_source(equation)
+            yield equation.primitive.name, source
         else:
             for inner in jaxpr_params(equation.params):
-                yield from _unknown_primitives(inner)
+                yield from _unknown_primitives(inner, source)
 
 
 def _emit_kernel(call: KernelCall, plan: GridPlan) -> None:
