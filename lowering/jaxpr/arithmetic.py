@@ -154,11 +154,13 @@ def _shift(op: Any, x: ir.Value, y: ir.Value, dtype: Any) -> ir.Value:
 
 
 def shift_right_arithmetic(x: ir.Value, y: ir.Value, dtype: Any) -> ir.Value:
-    """All sign bits where y (read as unsigned) is at least the width."""
+    """All sign bits where y (read as unsigned) is at least the width; an unsigned x has a sign bit as well."""
     work = compute_dtype(dtype)
-    x, y = convert(x, dtype, work), convert(y, dtype, work)
     last = fill_like(width(dtype) - 1, y, work)
-    return convert(arith.ShRSIOp(x, arith.MinUIOp(y, last).result).result, work, dtype)
+    distance = arith.MinUIOp(convert(y, dtype, work), last).result
+    signed = np.dtype(f"int{width(dtype)}")
+    wide = convert(bitcast(x, signed), signed, compute_dtype(signed))
+    return convert(arith.ShRSIOp(wide, distance).result, work, dtype)
 
 
 def sign(x: ir.Value, dtype: Any) -> ir.Value:

@@ -33,7 +33,8 @@ def lower_bitcast_convert_type(ctx: RuleContext, x: ir.Value, *, new_dtype: Any,
     if width(source) < 8 and width(target) < 8:
         return bitcast(x, target)
     if width(source) < 8:
-        return _widen(_join_bits(x, width(source)), target)
+        joined = _widen(_join_bits(x, width(source)), target)
+        return emit.reshape(joined, tuple(ctx.avals_out[0].shape))
     if width(target) < 8:
         return bitcast(_split_bits(_narrow(x, np.int8), width(target)), target)
     return _narrow(x, target) if width(source) > width(target) else _widen(x, target)

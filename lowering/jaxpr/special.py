@@ -40,7 +40,10 @@ def digamma(x: Any) -> Any:
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Hurwitz' zeta function, the sum of (q + n)**-s over n >= 0, for s > 1 (NaN below; inf at s = 1)."""
+    """Hurwitz' zeta function, the sum of (q + n)**-s over n >= 0, for s > 1 (NaN below; inf at s = 1).
+
+    For q < 0 as lax.zeta: inf where q is whole, NaN where s is not.
+    """
     total, place = jnp.zeros_like(q), q
     for _ in range(_STEPS):
         total = total + place**-s
@@ -52,8 +55,8 @@ def zeta(s: Any, q: Any) -> Any:
         total = total + coefficient * factor * power
         factor = factor * (s + 2 * k + 1) * (s + 2 * k + 2)
         power = power / (place * place)
-    whole = q == jnp.floor(q)
-    total = jnp.where(place - _STEPS <= 0, jnp.where(whole, jnp.inf, jnp.nan), total)
+    total = jnp.where((q <= 0) & (s != jnp.floor(s)), jnp.nan, total)
+    total = jnp.where((q <= 0) & (q == jnp.floor(q)), jnp.inf, total)
     return jnp.where(s == 1, jnp.inf, jnp.where(s < 1, jnp.nan, total))
 
 
