@@ -50,7 +50,7 @@ def _cut_out(name: str, target: Target, path: Path) -> bytes:
         if not function.is_declaration and function.name != name:
             function.linkage = "internal"
     retarget(library, target)
-    run_passes(library, target, ["global_dead_code_eliminate"])  # first: 0.4 MB less to optimise
+    run_passes(library, target, ("global_dead_code_eliminate",))  # first: 0.4 MB less to optimise
     run_default_pipeline(library, target)
     # after the optimiser, which would discard it: may go once every call is inlined
     library.get_function(name).linkage = "linkonce_odr"

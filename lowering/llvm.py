@@ -5,7 +5,7 @@ Requires a module of `llvm.func` kernels whose bodies hold arith, math, vector, 
 
 from __future__ import annotations
 
-from mosaic_gpu.dialect._mlir import PassManager, ir, llvm
+from mosaic_gpu.dialect._mlir import PassManager, ir, translate_to_llvm_text
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.artifacts import LlvmIr, with_launch
 from mosaic_gpu.lowering.diagnostics import location_source
@@ -32,9 +32,12 @@ _TRANSLATABLE = ("llvm.", "nvvm.", "builtin.module")
 def translate_to_llvm(module: ir.Module, options: LoweringOptions) -> LlvmIr:
     """The LLVM IR of `module`, which is changed in place on the way."""
     launch = launch_facts(module)
-    PassManager.parse(f"builtin.module({','.join(LLVM_PASSES)})").run(module.operation)
+    passes = PassManager.parse(f"builtin.module({','.join(LLVM_PASSES)})")
+    passes.enable_verifier(False)  # after each pass: two thirds of the time; once, at the end, finds as much
+    passes.run(module.operation)
+    module.operation.verify()
     _check_translatable(module)
-    text = with_plain_floats(llvm.translate_module_to_llvmir(module.operation))
+    text = with_plain_floats(translate_to_llvm_text(module.operation))
     return LlvmIr(with_launch(text, launch, ";"), launch)
 
 

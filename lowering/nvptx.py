@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -38,13 +37,19 @@ def retarget(module: llvm.ModuleRef, target: Target) -> None:
     module.data_layout = str(target_machine(target).target_data)
 
 
-def run_passes(module: llvm.ModuleRef, target: Target, names: Sequence[str]) -> None:
+def run_passes(module: llvm.ModuleRef, target: Target, names: tuple[str, ...]) -> None:
     """Runs the passes `names` over `module`."""
-    builder = llvm.create_pass_builder(target_machine(target), llvm.PipelineTuningOptions(speed_level=1))
+    manager, builder = _pass_manager(target, names)
+    manager.run(module, builder)
+
+
+@cache
+def _pass_manager(target: Target, names: tuple[str, ...]) -> tuple[llvm.ModulePassManager, llvm.PassBuilder]:
+    """Kept, because llvmlite frees neither the passes of a manager nor all of a builder: 9 kB each time."""
     manager = llvm.create_new_module_pass_manager()
     for name in names:
         getattr(manager, f"add_{name}_pass")()
-    manager.run(module, builder)
+    return manager, llvm.create_pass_builder(target_machine(target), llvm.PipelineTuningOptions(speed_level=1))
 
 
 def run_default_pipeline(module: llvm.ModuleRef, target: Target) -> None:
@@ -55,4 +60,4 @@ def run_default_pipeline(module: llvm.ModuleRef, target: Target) -> None:
     tuning.loop_interleaving = False
     tuning.slp_vectorization = False
     builder = llvm.create_pass_builder(target_machine(target), tuning)
-    builder.getModulePassManager().run(module, builder)
+    builder.getModulePassManager().run(module, builder)  # a second run of the same manager would abort the process
