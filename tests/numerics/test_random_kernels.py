@@ -24,7 +24,7 @@ from jax.experimental import pallas as pl
 from tests.support.backends import Run
 from tests.support.kernels import blocked, one_block
 
-MAX_ELEMENTS = 6_000
+MAX_ELEMENTS = 20_000
 _SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -132,11 +132,41 @@ def _reduction(draw: Any, value: Any, exact: bool, axes: Sequence[int], keepdims
     return Step(f"{name}({options})", lambda v, _: fold(v, axis=chosen, keepdims=keep, **typed), exact and not rounds)
 
 
+def _cast(draw: Any, value: Any, exact: bool) -> Step:
+    """To another dtype; a float that is not exact stays a float, and one that is has to fit an integer."""
+    kind = _kind(value.dtype)
+    targets = ["float32", "bfloat16", "float16"]
+    if kind == "b":
+        targets += ["int32", "int8", "uint8"]
+    elif kind == "i":
+        targets += ["int32", "int8", "uint16", "bool"]
+    elif exact:
+        targets += ["int32", "bool"]
+    target = draw(st.sampled_from(targets))
+    same = jnp.issubdtype(target, jnp.floating) and jnp.finfo(target).bits >= 8 * value.dtype.itemsize
+    return Step(f"as {target}", lambda v, _: v.astype(target), exact and (same or kind != "f" or target == "bool"))
+
+
+_ANY_RANK = ("reshape", "expand")
+_SOME_RANK = [
+    "transpose",
+    "flip",
+    "slice",
+    "concatenate",
+    "roll",
+    "broadcast",
+    "pad",
+    "take",
+    "dynamic_slice",
+    "dynamic_update_slice",
+    "sort",
+]
+
+
 def _shape_step(draw: Any, value: Any, exact: bool) -> Step:
     """A step that moves elements and computes nothing."""
     rank, shape = len(value.shape), tuple(value.shape)
-    names = ["reshape", "expand"] + (["transpose", "flip", "slice", "concatenate", "roll", "broadcast"] if rank else [])
-    name = draw(st.sampled_from(names))
+    name = draw(st.sampled_from([*_ANY_RANK, *(_SOME_RANK if rank and value.size else ())]))
     if name == "reshape":
         target = _factors(draw, math.prod(shape))
         return Step(f"reshape{target}", lambda v, _: v.reshape(target), exact)
@@ -160,6 +190,33 @@ def _shape_step(draw: Any, value: Any, exact: bool) -> Step:
     if name == "roll":
         by = draw(st.integers(-size, size))
         return Step(f"roll({by}, {axis})", lambda v, _: jnp.roll(v, by, axis), exact)
+    if name == "pad":
+        low, high = draw(st.integers(0, 5)), draw(st.integers(0, 5))
+        widths = [(low, high) if d == axis else (0, 0) for d in range(rank)]
+        return Step(f"pad({axis}, {low}, {high})", lambda v, _: jnp.pad(v, widths), exact)
+    if name == "take":
+        number, start = draw(st.integers(1, 9)), draw(st.integers(0, size - 1))
+        return Step(
+            f"take({axis}, {number} from {start})",
+            lambda v, _: jnp.take(v, (start + 7 * jnp.arange(number)) % size, axis=axis),
+            exact,
+        )
+    if name == "dynamic_slice":
+        width, start = draw(st.integers(1, size)), draw(st.integers(-2, size))
+        return Step(
+            f"dynamic_slice({axis}, {start}, {width})",
+            lambda v, _: jax.lax.dynamic_slice_in_dim(v, jnp.int32(start), width, axis),
+            exact,
+        )
+    if name == "dynamic_update_slice":
+        start = draw(st.integers(-2, size))
+        return Step(
+            f"dynamic_update_slice({axis}, {start})",
+            lambda v, _: jax.lax.dynamic_update_slice_in_dim(v, jax.lax.slice_in_dim(v, 0, 1, axis=axis), start, axis),
+            exact,
+        )
+    if name == "sort":
+        return Step(f"sort({axis})", lambda v, _: jnp.sort(v, axis=axis), exact)
     return Step("broadcast to (2, ...)", lambda v, _: jnp.broadcast_to(v, (2, *shape)), exact)
 
 
@@ -231,8 +288,10 @@ def test_a_chain_of_steps_on_whole_arrays_gives_what_jax_numpy_gives(run: Run, d
         steps: list[Step] = []
         value, exact = jnp.asarray(x), True
         for _ in range(data.draw(st.integers(1, 4))):
-            family = data.draw(st.sampled_from(["elementwise", "reduction", "shape"]))
-            if family == "elementwise":
+            family = data.draw(st.sampled_from(["elementwise", "reduction", "shape", "shape", "cast"]))
+            if family == "cast":
+                step = _cast(data.draw, value, exact)
+            elif family == "elementwise":
                 step = _elementwise(data.draw, value, jnp.asarray(y), exact)
             elif family == "reduction" and value.ndim:
                 step = _reduction(data.draw, value, exact, range(value.ndim))
