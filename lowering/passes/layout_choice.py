@@ -154,7 +154,7 @@ class _Chooser:
             natural = self._natural(edge, cls)
             if natural is not None:
                 found[natural] = None
-        if not found:
+        if not found or math.prod(cls.shape) == 1:
             found[default_layout(cls.shape, self.num_warps)] = None
         return list(found)
 

@@ -226,13 +226,14 @@ def _transpose(graph: Graph, op: Any, weight: int) -> None:
 
 
 def _reshape(graph: Graph, op: Any, weight: int) -> None:
-    """Between a scalar and a tile of one element any layout will do."""
+    """Between a scalar and a tile of one element any layout will do; best is one in which all threads hold it."""
     source, target = tile_or_none(op.operands[0]), tile_or_none(op.results[0])
     if source is None:
         return None if target is None else _free(graph, op, weight)
     if target is None:
         if op.operands[0] not in graph.free:
-            graph.add(op.operands[0], source)
+            node = graph.add(op.operands[0], source)
+            graph.reductions.append(Reduction(node, tuple(range(len(source.shape))), weight))
         return None
     graph.edge(op, 0, relations.Reshaped(*_shapes(op)), weight)
 
