@@ -25,6 +25,9 @@ _TOKEN = re.compile(
     r"|(?P<decimal>[+-]?[0-9]+\.[0-9]+(?:e[+-]?[0-9]+)?))"
 )
 
+# What every constant holds; most lines have none of it, and this is quicker to see.
+_MAY_HOLD_ONE = re.compile(r"f0x|[+-](?:inf|qnan|s?nan)|\d\.\d")
+
 
 def with_plain_floats(text: str) -> str:
     """LLVM IR `text` with every float constant in a form that LLVM 22 reads."""
@@ -32,8 +35,8 @@ def with_plain_floats(text: str) -> str:
 
 
 def _plain_line(line: str) -> str:
-    if line.startswith("!"):
-        return line  # metadata
+    if line.startswith("!") or not _MAY_HOLD_ONE.search(line):  # metadata, or no constants
+        return line
     last_type = "float"
 
     def replace(match: re.Match[str]) -> str:

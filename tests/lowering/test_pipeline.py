@@ -136,3 +136,17 @@ def test_threads_compile_at_once_and_get_what_one_alone_gets() -> None:
     alone = _run("nvvm", "cubin")
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lambda _: _run("nvvm", "cubin"), range(8))) == [alone] * 8
+
+
+def test_compiling_again_and_again_does_not_grow_the_process() -> None:
+    def resident_kilobytes() -> int:
+        return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmRSS"))
+
+    for _ in range(70):  # two contexts: what one keeps is given back with it
+        _run("nvvm", "ptx")
+    before = resident_kilobytes()
+    for _ in range(130):
+        _run("nvvm", "ptx")
+    assert resident_kilobytes() - before < 1000  # unfreed LLVM IR text and passes were 14 kB a kernel
+
+
