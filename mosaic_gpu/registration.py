@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
 from mosaic_gpu.lowering.jaxpr import compat
+from mosaic_gpu.runtime.buffers import initial_value
+from mosaic_gpu.runtime.interface import ArrayType
 
 if TYPE_CHECKING:
     from mosaic_gpu.kernel import Compilation
@@ -96,6 +99,8 @@ def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]
 
 def _lower_on_cuda(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
     call, compilation = _compiled(params)
+    if not all(compilation.program.grid):
+        return compat.lower_function(functools.partial(_untouched_results, compilation.program), ctx, operands)
     attributes = _custom_call_attributes(compilation.program, compilation.cubin(call).data)
     emit = functools.partial(
         compat.emit_custom_call,
@@ -105,6 +110,15 @@ def _lower_on_cuda(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any
         side_effect=compat.has_effects(call.jaxpr),
     )
     return _emit_in_bytes(emit, ctx, operands)
+
+
+def _untouched_results(program: Program, *operands: Any) -> list[Any]:
+    """The results of a kernel whose grid is empty: no launch, and the same values as on the simulator."""
+    aliased = {result: operands[operand] for operand, result in program.aliases}
+    return [
+        aliased[i] if i in aliased else jnp.full(t.shape, initial_value(t.dtype), t.dtype)
+        for i, t in enumerate(program.results)
+    ]
 
 
 def _custom_call_attributes(program: Program, cubin: bytes) -> dict[str, str | bytes | int | tuple[int, ...]]:
@@ -129,6 +143,4 @@ def _emit_in_bytes(emit: Callable[..., list[Any]], ctx: Any, operands: Sequence[
 
 
 def _in_bytes(avals: Sequence[Any]) -> list[Any]:
-    from mosaic_gpu.runtime.interface import ArrayType
-
     return [a.update(dtype=ArrayType(a.shape, np.dtype(a.dtype)).memory_dtype) for a in avals]

@@ -73,6 +73,28 @@ def test_several_kernels_in_one_program_are_several_calls() -> None:
     assert text.count(f"custom_call @{CUSTOM_CALL_TARGET}") >= 2
 
 
+@pytest.mark.parametrize(("dtype", "value"), [("float32", "NaN|0x7FC00000"), ("int32", "-2147483648"), ("int4", "-8")])
+def test_an_empty_grid_launches_nothing_and_gives_what_the_simulator_gives(dtype: str, value: str) -> None:
+    x = jnp.ones(8, dtype)
+    text = jax.jit(lambda x: plus_one(x, grid=(3, 0))).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    assert CUSTOM_CALL_TARGET not in text
+    assert re.search(rf"stablehlo.constant dense<({value})>", text)
+
+
+def test_an_empty_grid_leaves_an_aliased_operand_as_it_is() -> None:
+    def call(x: Any) -> Any:
+        return plus_one(x, grid=(0,), input_output_aliases={0: 0})
+
+    text = jax.jit(call).trace(X).lower(lowering_platforms=("cuda",)).as_text()
+    assert CUSTOM_CALL_TARGET not in text
+    np.testing.assert_array_equal(jax.jit(call)(X), X)
+
+
+def test_for_the_cpu_there_is_no_export() -> None:
+    with pytest.raises(NotImplementedError):
+        export.export(jax.jit(plus_one), platforms=["cpu"])(X)
+
+
 def test_a_fault_is_found_while_exporting() -> None:
     with pytest.raises(mosaic_gpu.KernelError, match="grid bound of dimension 0"):
         export.export(jax.jit(lambda x: plus_one(x, grid=(-1,))), platforms=["cuda"])(X)

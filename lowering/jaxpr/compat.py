@@ -158,6 +158,11 @@ def lower_per_platform(ctx: Any, rules: Mapping[str, Callable[..., Any]], operan
     return mlir.lower_per_platform(ctx, "pallas_call", dict(rules), None, effects.no_effects, *operands)
 
 
+def lower_function(function: Callable[..., Any], ctx: Any, operands: Sequence[Any]) -> list[Any]:
+    """Lowers `function`, traced by JAX, in place of the primitive: from arrays to a list of arrays."""
+    return list(mlir.lower_fun(function, multiple_results=True)(ctx, *operands))
+
+
 def jaxpr_params(params: Mapping[str, Any]) -> list[Any]:
     """The jaxprs among an equation's parameters, also those in tuples (the branches of a `cond`)."""
     values = [v for value in params.values() for v in (value if isinstance(value, tuple) else (value,))]

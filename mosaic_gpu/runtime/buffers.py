@@ -23,10 +23,11 @@ def uninitialised(type_: ArrayType, poison: int | None = None) -> Array:
     dtype = type_.memory_dtype
     if poison is not None:
         return np.full(_bytes(type_), poison, np.uint8).view(dtype).reshape(type_.shape)
-    return np.full(type_.shape, _poison_value(type_.dtype), dtype)
+    return np.full(type_.shape, initial_value(type_.dtype), dtype)
 
 
-def _poison_value(dtype: np.dtype[Any]) -> Any:
+def initial_value(dtype: np.dtype[Any]) -> Any:
+    """Each element of a result before the kernel runs, see `uninitialised`."""
     if dtype in (np.dtype(np.bool_), np.dtype(np.int16)):
         return 0
     if dtype.kind in "iu" or dtype in (ml_dtypes.int4, ml_dtypes.uint4):
