@@ -315,13 +315,13 @@ def exec_mad(d: Decoder) -> Operation:
     if is_float(kind):
         return float_operation(d, 3, "fma")
     how, carry, clamp = d.one_of(("lo", "hi", "wide")), d.flag("cc"), d.flag("sat")
-    if carry:
+    if carry and how in ("lo", "hi"):
         return _mad_carry(d, how, carry_in=False, carry_out=True)
     if how == "wide":
         return d.ternary(_mad_wide, (kind, kind, wide_type(kind)), wide_type(kind))
     if how == "lo":
         return d.ternary(_mad_low, (kind,) * 3, kind)
-    if how != "hi":
+    if how != "hi" or carry:
         raise d.fail(".lo, .hi or .wide expected")
     return d.ternary(_mad_high_saturating if clamp else _mad_high, (kind,) * 3, kind)
 
@@ -348,7 +348,7 @@ def _mad_high_saturating(a: Array, b: Array, c: Array, out: Array) -> None:
 
 @instruction("madc")
 def exec_madc(d: Decoder) -> Operation:
-    how = d.one_of(("lo", "hi"))
+    how = d.need(("lo", "hi"))
     return _mad_carry(d, how, carry_in=True, carry_out=d.flag("cc"))
 
 

@@ -52,8 +52,8 @@ def exec_shl(d: Decoder) -> Operation:
 
 @instruction("shf")
 def exec_shf(d: Decoder) -> Operation:
-    left = d.one_of(("l", "r")) == "l"
-    wrap = d.one_of(("wrap", "clamp")) == "wrap"
+    left = d.need(("l", "r")) == "l"
+    wrap = d.need(("wrap", "clamp")) == "wrap"
 
     def kernel(a: Array, b: Array, c: Array, out: Array) -> None:
         by = (c & U32(31) if wrap else np.minimum(c, U32(32))).astype(U64)
@@ -207,7 +207,7 @@ def exec_brev(d: Decoder) -> Operation:
 
 @instruction("szext")
 def exec_szext(d: Decoder) -> Operation:
-    wrap, kind = d.one_of(("wrap", "clamp")) == "wrap", d.type()
+    wrap, kind = d.need(("wrap", "clamp")) == "wrap", d.type()
 
     def kernel(a: Array, b: Array, out: Array) -> None:
         keep = (b & U32(31) if wrap else np.minimum(b, U32(32))).astype(np.int64)
@@ -220,7 +220,7 @@ def exec_szext(d: Decoder) -> Operation:
 
 @instruction("bmsk")
 def exec_bmsk(d: Decoder) -> Operation:
-    wrap = d.one_of(("wrap", "clamp")) == "wrap"
+    wrap = d.need(("wrap", "clamp")) == "wrap"
 
     def kernel(a: Array, b: Array, out: Array) -> None:
         start, length = (a & 31, b & 31) if wrap else (np.minimum(a, U32(32)), np.minimum(b, U32(32)))

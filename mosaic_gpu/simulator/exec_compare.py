@@ -68,8 +68,10 @@ def _comparing(d: Decoder, name: str, kind: str, flush: bool) -> tuple[str, Any]
 
 @instruction("setp")
 def exec_setp(d: Decoder) -> Operation:
-    name, combine, flush = d.one_of(_COMPARISONS), d.one_of(tuple(_COMBINATIONS)), d.flag("ftz")
+    name, combine, flush = d.need(_COMPARISONS), d.one_of(tuple(_COMBINATIONS)), d.flag("ftz")
     kind = d.type()
+    if name in ("lo", "ls", "hi", "hs") and kind[0] not in "ub":
+        raise d.fail(f".{name} compares unsigned numbers")
     if kind.endswith("x2"):
         return _setp_pair(d, name, combine, flush, kind)
     d.count(4 if combine else 3)
@@ -122,7 +124,7 @@ def _setp_pair(d: Decoder, name: str, combine: str, flush: bool, kind: str) -> O
 
 @instruction("set")
 def exec_set(d: Decoder) -> Operation:
-    name, combine, flush = d.one_of(_COMPARISONS), d.one_of(tuple(_COMBINATIONS)), d.flag("ftz")
+    name, combine, flush = d.need(_COMPARISONS), d.one_of(tuple(_COMBINATIONS)), d.flag("ftz")
     result_type, kind = d.type(0), d.type(1)
     if kind.endswith("x2") or result_type in ("f16", "bf16"):
         raise d.refuse(f"type .{kind}")
@@ -172,15 +174,13 @@ def exec_slct(d: Decoder) -> Operation:
 
 @instruction("testp")
 def exec_testp(d: Decoder) -> Operation:
-    what, kind = d.one_of(("finite", "infinite", "number", "notanumber", "normal", "subnormal")), d.type()
+    what, kind = d.need(("finite", "infinite", "number", "notanumber", "normal", "subnormal")), d.type()
     tiny = np.finfo(np.float32 if kind == "f32" else np.float64).tiny
     tests: dict[str, Any] = {
         "finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan, "number": lambda a: ~np.isnan(a),
         "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny),
         "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
     }  # fmt: skip
-    if what not in tests:
-        raise d.refuse()
     return d.unary(lambda a, out: np.copyto(out, tests[what](a)), kind, "pred")
 
 

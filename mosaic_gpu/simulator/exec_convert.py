@@ -34,8 +34,8 @@ def exec_cvt(d: Decoder) -> Operation:
         return _cvt_packed(d, to, of, rounding, relu, finite)
     if to == "tf32":
         return d.unary(_to_tf32(rounding, relu), "f32", "b32")
-    if finite:
-        raise d.refuse("modifier .satfinite")
+    if finite or rounding in ("rs", "rna"):
+        raise d.refuse("modifier .satfinite" if finite else f"modifier .{rounding}")
     d.count(2)
     if "f" not in to and "f" not in of:
         return _cvt_integers(d, to, of, clamp)

@@ -55,8 +55,8 @@ def _mov_vector(d: Decoder, kind: str) -> Operation:
     if isinstance(target, Vector) and isinstance(source, Vector):
         raise d.fail("one side must be a register")
     items: tuple[Operand, ...] = target.items if isinstance(target, Vector) else source.items  # type: ignore[union-attr]
-    part = f"b{8 * TYPES[kind].itemsize // len(items)}"
-    if part not in TYPES:
+    part = f"b{8 * TYPES[kind].itemsize // max(1, len(items))}"
+    if part not in TYPES or kind == "pred" or len(items) < 2:
         raise d.fail(f"{len(items)} parts of a .{kind}")
     if isinstance(target, Vector):
         return _unpack(d, items, source, part)
@@ -119,7 +119,7 @@ def exec_cvta(d: Decoder) -> Operation:
 
 @instruction("isspacep")
 def exec_isspacep(d: Decoder) -> Operation:
-    space = d.one_of(("global", "shared", "shared::cta", "local", "const", "param"))
+    space = d.need(("global", "shared", "shared::cta", "local", "const", "param"))
     o, a = d.dst(0, "pred"), d.src(1, "b64")
     base = np.uint64(_WINDOWS.get(space.removesuffix("::cta"), 0))
 

@@ -43,7 +43,7 @@ def lane_table(frame: Any, value: Array, empty: Any) -> tuple[Array, Array, Arra
 def exec_shfl(d: Decoder) -> Operation:
     if not d.flag("sync"):
         raise d.refuse("without .sync")
-    mode, kind = d.one_of(("up", "down", "bfly", "idx")), d.type()
+    mode, kind = d.need(("up", "down", "bfly", "idx")), d.type()
     d.count(5)
     target, valid = d.pair(0)
     o = d.destination(target, "b32")
@@ -117,7 +117,7 @@ def lane_masks(frame: Any, value: Array) -> Array:
 def exec_vote(d: Decoder) -> Operation:
     if not d.flag("sync"):
         raise d.refuse("without .sync")
-    mode, kind = d.one_of(("all", "any", "uni", "ballot")), d.type()
+    mode, kind = d.need(("all", "any", "uni", "ballot")), d.type()
     d.count(3)
     o = d.dst(0, "b32" if mode == "ballot" else "pred")
     a, negated = d.predicate(d.operand(1))
@@ -139,7 +139,7 @@ def exec_vote(d: Decoder) -> Operation:
 
 @instruction("match", converges=True)
 def exec_match(d: Decoder) -> Operation:
-    mode = d.one_of(("any", "all"))
+    mode = d.need(("any", "all"))
     d.flag("sync")
     kind = d.type()
     d.count(3)

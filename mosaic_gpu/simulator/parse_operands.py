@@ -26,7 +26,12 @@ from mosaic_gpu.simulator.ptx import (
 NAME = r"[A-Za-z_$%][\w$]*"
 _OPERAND = re.compile(r"\s*((?:[^,{}\[\]()]|\{[^{}]*\}|\[[^\[\]]*\]|\([^()]*\))+?)\s*(,|\Z)")
 _RANGE = re.compile(rf"({NAME}?)<(\d+)>\Z")
-_SPECIAL = re.compile(r"%[a-z_]\w*(?:\.[xyzw])?\Z")
+# PTX ISA, "Special Registers".
+_SPECIAL = re.compile(
+    r"%(?:(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid)(?:\.[xyzw])?|laneid|n?warpid|n?smid|gridid|cluster_n?ctarank"
+    r"|is_explicit_cluster|lanemask_(?:eq|l[et]|g[et])|clock(?:_hi|64)?|globaltimer(?:_lo|_hi)?|envreg\d+|pm\d+(?:_64)?"
+    r"|(?:dynamic|total|aggr)_smem_size|reserved_smem_\w+|current_graph_exec)\Z"
+)
 _INTEGER = re.compile(r"([-~+]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\Z")
 _BITS = re.compile(r"(-?)0([fFdD])([0-9a-fA-F]+)\Z")
 _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)\Z")
@@ -161,7 +166,7 @@ def _parse_name(text: str, scopes: list[Scope]) -> Operand:
     for scope in reversed(scopes):
         if (found := scope.find(text)) is not None:
             return found
-    if _SPECIAL.match(text) and text[1:2].islower():
+    if _SPECIAL.match(text):
         return Special(text)
     if match := _SYMBOL.match(text):
         if match[1].startswith("%"):
@@ -210,6 +215,8 @@ def parse_variable(text: str, line: int, *, extern: bool = False) -> Variable:
     if match["init"] is not None:
         data, relocations = _initialiser(match["init"], type_name, line)
     for dim in dims:
+        if dim and not dim.isdigit() and not _INTEGER.match(dim):
+            raise syntax_error(line, f"`{match['name']}`: cannot read the size [{dim}]")
         count *= int(dim, 0) if dim else len(data) // _BYTES[type_name]
     size = count * element
     if len(data) > size:

@@ -108,6 +108,13 @@ class Decoder:
                 return word
         return default
 
+    def need(self, words: Iterable[str]) -> str:
+        """The modifier that must be there out of `words`; consumes it."""
+        word = self.one_of(words)
+        if not word:
+            raise self.fail(f"one of .{', .'.join(words)} expected")
+        return word
+
     def type(self, index: int = -1) -> str:
         """The `index`-th type in the instruction's name."""
         if not self.types:

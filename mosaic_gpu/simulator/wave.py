@@ -107,6 +107,8 @@ class Wave:
 
     def _cluster_numbers(self) -> Array:
         """The cluster of each resident block, numbered from 0 by first appearance in the wave."""
+        if self.shape.cluster == (1, 1, 1):
+            return np.arange(self.blocks)
         numbers = np.zeros(self.blocks, np.int64)
         blocks, cluster = np.arange(self.first, self.first + self.blocks), self.shape.cluster
         for axis in (2, 1, 0):

@@ -49,8 +49,8 @@ def launch(
 def evaluate(instruction: str, result: str, *operands: tuple[str, Array], before: str = "") -> Array:
     """Runs one instruction on arrays, a thread per element.
 
-    `instruction` names its result %d and its operands %a, %b, %c, %e, %f; `result` and each operand's first item are PTX
-    types of 8 bits or more; operands with equal bits of 16 in pairs are given as the bits.
+    `instruction` names its result %d and its operands %a, %b, %c, %e, %f; `result` and each operand's first item
+    are PTX types of 8 bits or more, f16 and bf16 given as their bits.
     Gives the bits of the result, unsigned.
     """
     names = "abcefgh"
@@ -62,7 +62,8 @@ def evaluate(instruction: str, result: str, *operands: tuple[str, Array], before
         size = size_of(kind)
         lines += _register(names[i], kind, size) + _load(names[i], i, size)
         arrays.append(np.ascontiguousarray(values))
-        assert arrays[-1].nbytes == n * size
+        if arrays[-1].nbytes != n * size:
+            raise ValueError(f"operand %{names[i]}: {arrays[-1].dtype} is not .{kind}")
     width = size_of(result)
     lines += _register("d", result, width)
     at = len(operands)

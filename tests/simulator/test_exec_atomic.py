@@ -10,8 +10,10 @@ import pytest
 from tests.simulator.harness import launch
 
 Array = np.ndarray[Any, np.dtype[Any]]
-START = """.reg .b32 %r<9>; .reg .b64 %a<9>; .reg .b64 %x<4>; ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [p1]; ld.param.u64 %a2, [p2];
-ld.param.u64 %a3, [p3]; mov.u32 %r0, %tid.x; mad.wide.u32 %a4, %r0, 4, %a1; ld.global.u32 %r1, [%a4]; mad.wide.u32 %a5, %r1, {size}, %a0;
+START = """.reg .b32 %r<9>; .reg .b64 %a<9>; .reg .b64 %x<4>; ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [p1];
+    ld.param.u64 %a2, [p2];
+ld.param.u64 %a3, [p3]; mov.u32 %r0, %tid.x; mad.wide.u32 %a4, %r0, 4, %a1; ld.global.u32 %r1, [%a4];
+    mad.wide.u32 %a5, %r1, {size}, %a0;
 mad.wide.u32 %a6, %r0, {size}, %a2; mad.wide.u32 %a7, %r0, {size}, %a3;"""
 
 UPDATES: dict[str, Any] = {
@@ -52,7 +54,8 @@ def test_integer_atomics(name: str, kind: str, spread: int) -> None:
     after, want = sequence(memory, index, values, UPDATES[name])
     body = (
         START.format(size=bits // 8)
-        + f"ld.global.b{bits} {reg}, [%a6]; atom.global.{name}.{kind} {reg}, [%a5], {reg}; st.global.b{bits} [%a7], {reg};"
+        + f"ld.global.b{bits} {reg}, [%a6]; atom.global.{name}.{kind} {reg}, [%a5], {reg}; "
+        f"st.global.b{bits} [%a7], {reg};"
     )
     got = memory.copy()
     launch(body, [got, index, values, old], block=96)
@@ -106,8 +109,10 @@ def test_half_additions_round_each_time() -> None:
 
 
 def test_shared_atomics_are_per_block() -> None:
-    body = """.reg .b32 %r<9>; .reg .b64 %a<9>; .reg .pred %p; ld.param.u64 %a0, [p0]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; setp.eq.u32 %p, %r0, 0;
-    @%p st.shared.u32 [%r1], 0; bar.sync 0; mov.u32 %r3, %ctaid.x; atom.shared.add.u32 %r2, [%r1], %r3; bar.sync 0; ld.shared.u32 %r4, [%r1];
+    body = """.reg .b32 %r<9>; .reg .b64 %a<9>; .reg .pred %p; ld.param.u64 %a0, [p0]; mov.u32 %r0, %tid.x;
+    mov.u32 %r1, s; setp.eq.u32 %p, %r0, 0;
+    @%p st.shared.u32 [%r1], 0; bar.sync 0; mov.u32 %r3, %ctaid.x; atom.shared.add.u32 %r2, [%r1], %r3; bar.sync 0;
+    ld.shared.u32 %r4, [%r1];
     mad.wide.u32 %a1, %r3, 4, %a0; st.global.u32 [%a1], %r4;"""
     out = np.zeros(5, np.uint32)
     launch(body, [out], grid=5, block=48, declarations=".shared .align 4 .b8 s[4];")

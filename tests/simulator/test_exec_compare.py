@@ -60,7 +60,8 @@ def test_integer_comparisons_mind_the_sign(name: str, kind: str) -> None:
 def test_setp_combines_and_gives_the_complement_beside(combine: str, negated: str) -> None:
     a, b = pairs(integers("s32"), integers("s32", 1))
     c = np.arange(len(a), dtype=np.uint32) % 2
-    text = (f".reg .pred %p, %q, %r; .reg .b32 %x; setp.ne.s32 %r, %c, 0; setp.lt.{combine}.s32 %p|%q, %a, %b, {negated}%r;"
+    text = (f".reg .pred %p, %q, %r; .reg .b32 %x; setp.ne.s32 %r, %c, 0; "
+        f"setp.lt.{combine}.s32 %p|%q, %a, %b, {negated}%r;"
             "selp.b32 %d, 1, 0, %p; selp.b32 %x, 2, 0, %q; or.b32 %d, %d, %x;")  # fmt: skip
     got = evaluate(text, "u32", ("s32", a), ("s32", b), ("u32", c))
     condition = (c != 0) ^ bool(negated)
@@ -72,7 +73,10 @@ def test_setp_combines_and_gives_the_complement_beside(combine: str, negated: st
 def test_setp_of_pairs_gives_one_predicate_per_half() -> None:
     low, high = pairs(half_edges("f16"), half_edges("f16", 1))
     a, b = (x.astype(np.uint32) | (y.astype(np.uint32) << 16) for x, y in ((low, high), (high, low)))
-    text = ".reg .pred %p, %q; .reg .b32 %x; setp.lt.f16x2 %p|%q, %a, %b; selp.b32 %d, 1, 0, %p; selp.b32 %x, 2, 0, %q; or.b32 %d, %d, %x;"
+    text = (
+        ".reg .pred %p, %q; .reg .b32 %x; setp.lt.f16x2 %p|%q, %a, %b; selp.b32 %d, 1, 0, %p; "
+        "selp.b32 %x, 2, 0, %q; or.b32 %d, %d, %x;"
+    )
     got = evaluate(text, "u32", ("b32", a), ("b32", b))
     lower, upper = half_values(low, "f16"), half_values(high, "f16")
     assert_bits(got, ((lower < upper) + 2 * (upper < lower)).astype(np.uint32), low, high)

@@ -10,7 +10,8 @@ import pytest
 from tests.simulator.harness import launch
 
 Array = np.ndarray[Any, np.dtype[Any]]
-START = """.reg .b32 %r<20>; .reg .b64 %a<9>; .reg .pred %p<9>; ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [p1]; mov.u32 %r0, %tid.x;
+START = """.reg .b32 %r<20>; .reg .b64 %a<9>; .reg .pred %p<9>; ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [p1];
+    mov.u32 %r0, %tid.x;
 mad.wide.u32 %a0, %r0, 4, %a0; mad.wide.u32 %a1, %r0, 4, %a1; ld.global.u32 %r1, [%a0]; mov.u32 %r2, %laneid;"""
 
 
@@ -58,7 +59,8 @@ def test_a_shuffle_by_a_different_lane_in_each_thread() -> None:
 def test_a_shuffle_among_half_the_lanes() -> None:
     x = np.arange(32, dtype=np.uint32)
     got = run(
-        "mov.u32 %r9, 7; setp.lt.u32 %p0, %r2, 16; @%p0 bra A; bra B; A: shfl.sync.bfly.b32 %r9, %r1, 5, 31, 0xffff; B:",
+        "mov.u32 %r9, 7; setp.lt.u32 %p0, %r2, 16; @%p0 bra A; bra B; "
+        "A: shfl.sync.bfly.b32 %r9, %r1, 5, 31, 0xffff; B:",
         x,
     )
     np.testing.assert_array_equal(got, np.where(x < 16, x ^ 5, 7))
@@ -112,7 +114,8 @@ def test_redux_reduces_the_lanes_of_the_mask(name: str, kind: str) -> None:
 
 def test_elect_chooses_the_lowest_lane() -> None:
     got = run(
-        "setp.lt.u32 %p0, %r2, 5; @%p0 bra B; elect.sync %r9|%p1, 0xffffffe0; selp.u32 %r9, 1, 0, %p1; bra C; B: mov.u32 %r9, 9; C:",
+        "setp.lt.u32 %p0, %r2, 5; @%p0 bra B; elect.sync %r9|%p1, 0xffffffe0; selp.u32 %r9, 1, 0, %p1; "
+        "bra C; B: mov.u32 %r9, 9; C:",
         np.zeros(64, np.uint32),
     )
     lane = np.arange(64) % 32

@@ -82,7 +82,8 @@ def test_a_barrier_orders_shared_memory_between_warps() -> None:
     body = (
         START
         + """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 4, %r4; st.shared.u32 [%r5], %r3; bar.sync 0;
-    sub.u32 %r6, %r2, %r0; sub.u32 %r6, %r6, 1; mad.lo.u32 %r6, %r6, 4, %r4; ld.shared.u32 %r7, [%r6]; st.global.u32 [%a1], %r7;"""
+    sub.u32 %r6, %r2, %r0; sub.u32 %r6, %r6, 1; mad.lo.u32 %r6, %r6, 4, %r4; ld.shared.u32 %r7, [%r6];
+    st.global.u32 [%a1], %r7;"""
     )
     out = np.zeros(5 * 96, np.uint32)
     launch(body, [out], grid=5, block=96, declarations=SHARED)
@@ -93,7 +94,8 @@ def test_named_barriers_with_counts_join_some_warps() -> None:
     body = (
         START
         + """mov.u32 %r4, s; setp.ge.u32 %p0, %r0, 64; @%p0 bra OTHER;
-    mad.lo.u32 %r5, %r0, 4, %r4; st.shared.u32 [%r5], %r0; barrier.sync 3, 64; xor.b32 %r6, %r0, 32; mad.lo.u32 %r6, %r6, 4, %r4;
+    mad.lo.u32 %r5, %r0, 4, %r4; st.shared.u32 [%r5], %r0; barrier.sync 3, 64; xor.b32 %r6, %r0, 32;
+    mad.lo.u32 %r6, %r6, 4, %r4;
     ld.shared.u32 %r7, [%r6]; bra DONE;
     OTHER: mov.u32 %r7, 5; DONE: bar.sync 0, 128; st.global.u32 [%a1], %r7;"""
     )
@@ -105,7 +107,8 @@ def test_named_barriers_with_counts_join_some_warps() -> None:
 def test_a_producer_arrives_and_a_consumer_waits() -> None:
     body = (
         START
-        + """mov.u32 %r4, s; and.b32 %r8, %r0, 31; mad.lo.u32 %r5, %r8, 4, %r4; setp.lt.u32 %p0, %r0, 32; @%p0 bra CONSUMER;
+        + """mov.u32 %r4, s; and.b32 %r8, %r0, 31; mad.lo.u32 %r5, %r8, 4, %r4; setp.lt.u32 %p0, %r0, 32;
+    @%p0 bra CONSUMER;
     st.shared.u32 [%r5], %r0; bar.arrive 1, 64; ret;
     CONSUMER: bar.sync 1, 64; ld.shared.u32 %r7, [%r5]; st.global.u32 [%a1], %r7;"""
     )
@@ -117,8 +120,10 @@ def test_a_producer_arrives_and_a_consumer_waits() -> None:
 def test_a_barrier_reduces_a_predicate() -> None:
     body = (
         START
-        + """setp.lt.u32 %p0, %r0, 5; bar.red.popc.u32 %r4, 0, %p0; bar.red.and.pred %p1, 0, %p0; bar.red.or.pred %p2, 0, 64, !%p0;
-    selp.u32 %r5, 100, 0, %p1; selp.u32 %r6, 1000, 0, %p2; add.u32 %r4, %r4, %r5; add.u32 %r4, %r4, %r6; st.global.u32 [%a1], %r4;"""
+        + """setp.lt.u32 %p0, %r0, 5; bar.red.popc.u32 %r4, 0, %p0; bar.red.and.pred %p1, 0, %p0;
+    bar.red.or.pred %p2, 0, 64, !%p0;
+    selp.u32 %r5, 100, 0, %p1; selp.u32 %r6, 1000, 0, %p2; add.u32 %r4, %r4, %r5; add.u32 %r4, %r4, %r6;
+    st.global.u32 [%a1], %r4;"""
     )
     out = np.zeros(128, np.uint32)
     launch(body, [out], grid=2, block=64)
@@ -143,8 +148,8 @@ def test_a_count_that_exited_threads_can_no_longer_reach_is_a_deadlock() -> None
 
 def test_a_shuffle_whose_lanes_never_come_is_a_deadlock() -> None:
     body = (
-        START
-        + "setp.lt.u32 %p0, %r0, 16; @%p0 bra A; bra B; A: bar.sync 0; B: setp.lt.u32 %p1, %r0, 16; @%p1 bra C; shfl.sync.idx.b32 %r4, %r0, 0, 31, -1; C:"
+        START + "setp.lt.u32 %p0, %r0, 16; @%p0 bra A; bra B; A: bar.sync 0; B: setp.lt.u32 %p1, %r0, 16; "
+        "@%p1 bra C; shfl.sync.idx.b32 %r4, %r0, 0, 31, -1; C:"
     )
     with pytest.raises(
         SimulationError, match=r"deadlock[\s\S]*wait for the other lanes of their warp at shfl.sync.idx.b32"
@@ -168,8 +173,10 @@ def test_lanes_that_take_different_ways_meet_at_a_shuffle() -> None:
 def test_bar_warp_sync_joins_the_lanes_of_two_branches() -> None:
     body = (
         START
-        + """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 4, %r4; st.shared.u32 [%r5], %r0; setp.lt.u32 %p0, %r0, 7; @%p0 bra A;
-    bar.warp.sync -1; bra D; A: bar.warp.sync -1; D: xor.b32 %r6, %r0, 31; mad.lo.u32 %r6, %r6, 4, %r4; ld.shared.u32 %r7, [%r6];
+        + """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 4, %r4; st.shared.u32 [%r5], %r0; setp.lt.u32 %p0, %r0, 7;
+    @%p0 bra A;
+    bar.warp.sync -1; bra D; A: bar.warp.sync -1; D: xor.b32 %r6, %r0, 31; mad.lo.u32 %r6, %r6, 4, %r4;
+    ld.shared.u32 %r7, [%r6];
     st.global.u32 [%a1], %r7;"""
     )
     out = np.zeros(32, np.uint32)
@@ -181,7 +188,8 @@ def test_a_spin_lock_lets_its_holder_run() -> None:
     body = (
         START
         + """L: atom.global.cas.b32 %r4, [%a0], 0, 1; setp.ne.u32 %p0, %r4, 0; @%p0 bra L;
-    ld.global.u32 %r5, [%a0+4]; add.u32 %r5, %r5, 1; st.global.u32 [%a0+4], %r5; atom.global.exch.b32 %r6, [%a0], 0;"""
+    ld.global.u32 %r5, [%a0+4]; add.u32 %r5, %r5, 1; st.global.u32 [%a0+4], %r5;
+    atom.global.exch.b32 %r6, [%a0], 0;"""
     )
     out = np.zeros(2, np.uint32)
     launch(body, [out], grid=6, block=1)
@@ -191,7 +199,8 @@ def test_a_spin_lock_lets_its_holder_run() -> None:
 def test_a_flag_is_awaited_at_a_lower_line_than_it_is_set() -> None:
     body = (
         START
-        + """setp.eq.u32 %p0, %r0, 33; @%p0 bra SET; WAIT: ld.volatile.global.u32 %r4, [%a0]; setp.eq.u32 %p1, %r4, 0; @%p1 bra WAIT; ret;
+        + """setp.eq.u32 %p0, %r0, 33; @%p0 bra SET; WAIT: ld.volatile.global.u32 %r4, [%a0];
+    setp.eq.u32 %p1, %r4, 0; @%p1 bra WAIT; ret;
     SET: mov.u32 %r5, 1; st.volatile.global.u32 [%a0], %r5;"""
     )
     out = np.zeros(1, np.uint32)
@@ -213,9 +222,11 @@ def test_special_registers_describe_the_launch() -> None:
     names = ["%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ntid.x", "%ntid.y", "%ntid.z",
              "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%nwarpid", "%lanemask_lt", "%lanemask_ge"]  # fmt: skip
     stores = "".join(f"mov.u32 %r4, {name}; st.global.u32 [%a1+{4 * i}], %r4;" for i, name in enumerate(names))
-    body = START + """mov.u32 %r5, %tid.y; mov.u32 %r6, %ntid.y; mov.u32 %r7, %tid.z; mov.u32 %r8, %ctaid.y; mov.u32 %r9, %nctaid.x;
+    body = START + """mov.u32 %r5, %tid.y; mov.u32 %r6, %ntid.y; mov.u32 %r7, %tid.z; mov.u32 %r8, %ctaid.y;
+    mov.u32 %r9, %nctaid.x;
     mad.lo.u32 %r10, %r7, %r6, %r5; mad.lo.u32 %r10, %r10, %r2, %r0; mov.u32 %r11, %ctaid.z; mov.u32 %r12, %nctaid.y;
-    mad.lo.u32 %r11, %r11, %r12, %r8; mad.lo.u32 %r11, %r11, %r9, %r1; mad.lo.u32 %r10, %r11, 40, %r10; mad.wide.u32 %a1, %r10, 68, %a0;""" + stores  # fmt: skip
+    mad.lo.u32 %r11, %r11, %r12, %r8; mad.lo.u32 %r11, %r11, %r9, %r1; mad.lo.u32 %r10, %r11, 40, %r10;
+    mad.wide.u32 %a1, %r10, 68, %a0;""" + stores  # fmt: skip
     out = np.zeros((2 * 3 * 2, 40, 17), np.uint32)
     launch(body, [out], grid=(2, 3, 2), block=(5, 4, 2))
     for block in range(12):
@@ -273,19 +284,24 @@ def test_device_functions_take_and_return_parameters() -> None:
     functions = (
         HEADER
         + """
-    .func (.param .b32 out) square(.param .b32 in) { .reg .b32 %r<3>; ld.param.b32 %r0, [in]; mul.lo.s32 %r1, %r0, %r0; st.param.b32 [out], %r1; ret; }
-    .func (.reg .b32 %x) twice(.reg .b32 %y) { .reg .pred %p; setp.gt.s32 %p, %y, 5; @%p bra B; add.s32 %x, %y, %y; ret; B: mov.u32 %x, -1; ret; }
+    .func (.param .b32 out) square(.param .b32 in) { .reg .b32 %r<3>; ld.param.b32 %r0, [in];
+    mul.lo.s32 %r1, %r0, %r0; st.param.b32 [out], %r1; ret; }
+    .func (.reg .b32 %x) twice(.reg .b32 %y) { .reg .pred %p; setp.gt.s32 %p, %y, 5; @%p bra B; add.s32 %x, %y, %y;
+    ret; B: mov.u32 %x, -1; ret; }
     .func (.param .b64 out) sum(.param .align 16 .b8 in[16]) { .reg .b64 %a<4>; .reg .b32 %q;
-        .local .align 8 .b8 tmp[16]; ld.param.v2.b64 {%a0, %a1}, [in]; st.local.b64 [tmp+8], %a0; ld.local.b64 %a2, [tmp+8];
+        .local .align 8 .b8 tmp[16]; ld.param.v2.b64 {%a0, %a1}, [in]; st.local.b64 [tmp+8], %a0;
+    ld.local.b64 %a2, [tmp+8];
         add.s64 %a2, %a2, %a1; st.param.b64 [out], %a2; ret; }"""
     )
     body = (
         START
         + """setp.lt.u32 %p0, %r0, 3; @%p0 bra SKIP;
-    { .param .b32 i; .param .b32 o; st.param.b32 [i], %r0; call.uni (o), square, (i); ld.param.b32 %r5, [o]; } bra JOIN;
+    { .param .b32 i; .param .b32 o; st.param.b32 [i], %r0; call.uni (o), square, (i); ld.param.b32 %r5, [o];
+    } bra JOIN;
     SKIP: call (%r5), twice, (%r0);
     JOIN: call (%r6), twice, (%r0); add.s32 %r5, %r5, %r6; cvt.u64.u32 %a2, %r5;
-    { .param .align 16 .b8 i[16]; .param .b64 o; st.param.b64 [i], %a2; st.param.b64 [i+8], 1000; call (o), sum, (i); ld.param.b64 %a3, [o]; }
+    { .param .align 16 .b8 i[16]; .param .b64 o; st.param.b64 [i], %a2; st.param.b64 [i+8], 1000;
+    call (o), sum, (i); ld.param.b64 %a3, [o]; }
     st.global.u32 [%a1], %a3;""".replace("st.global.u32 [%a1], %a3", "cvt.u32.u64 %r7, %a3; st.global.u32 [%a1], %r7")
     )
     out = np.zeros(40, np.int32)
@@ -299,8 +315,8 @@ def test_device_functions_take_and_return_parameters() -> None:
 def test_launches_in_several_threads_do_not_disturb_each_other() -> None:
     module = load(
         kernel_text(
-            START
-            + "mov.u32 %r4, 0; L: add.u32 %r4, %r4, 1; setp.lt.u32 %p0, %r4, %r3; @%p0 bra L; st.global.u32 [%a1], %r4;",
+            START + "mov.u32 %r4, 0; L: add.u32 %r4, %r4, 1; setp.lt.u32 %p0, %r4, %r3; @%p0 bra L; "
+            "st.global.u32 [%a1], %r4;",
             ["u64"],
         )
     )
@@ -318,7 +334,8 @@ def test_a_cluster_barrier_joins_the_blocks_of_a_cluster() -> None:
     body = (
         START
         + """mov.u32 %r4, %cluster_ctarank; mov.u32 %r5, %clusterid.x; atom.global.add.u32 %r6, [%a0], 1;
-    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.global.u32 %r7, [%a0]; add.u64 %a1, %a1, 4; st.global.u32 [%a1], %r7;"""
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.global.u32 %r7, [%a0]; add.u64 %a1, %a1, 4;
+    st.global.u32 [%a1], %r7;"""
     )
     out = np.zeros(129, np.uint32)
     launch(body, [out], grid=4, block=32, cluster=2)

@@ -62,7 +62,10 @@ def test_shared_memory_must_be_written_before_it_is_read() -> None:
         "mov.u32 %t1, s; mad.lo.u32 %t1, %t0, 4, %t1; st.shared.b32 [%t1], %t0; bar.sync 0; ld.shared.b32 %t2, [%t1];"
     )
     launch(LANE + good, [np.zeros(1)], declarations=shared)
-    bad = "mov.u32 %t1, s; mad.lo.u32 %t1, %t0, 4, %t1; setp.ne.u32 %p0, %t0, 9; @%p0 st.shared.b32 [%t1], %t0;\nld.shared.b32 %t2, [%t1];"
+    bad = (
+        "mov.u32 %t1, s; mad.lo.u32 %t1, %t0, 4, %t1; setp.ne.u32 %p0, %t0, 9; "
+        "@%p0 st.shared.b32 [%t1], %t0;\nld.shared.b32 %t2, [%t1];"
+    )
     with pytest.raises(SimulationError, match=r"never written: byte 36 of shared memory[\s\S]*lane 9"):
         launch(LANE + bad, [np.zeros(1)], declarations=shared)
 
@@ -79,9 +82,11 @@ def test_generic_addresses_reach_every_space() -> None:
     declarations = ".shared .align 8 .b8 s[256]; .const .align 4 .b32 c[2] = {7, 11};"
     body = (
         LANE
-        + """.local .align 8 .b8 l[8]; mov.u64 %a1, s; cvta.shared.u64 %a1, %a1; mov.u64 %a2, l; cvta.local.u64 %a2, %a2;
+        + """.local .align 8 .b8 l[8]; mov.u64 %a1, s; cvta.shared.u64 %a1, %a1; mov.u64 %a2, l;
+    cvta.local.u64 %a2, %a2;
     mov.u64 %a3, c; cvta.const.u64 %a3, %a3; mad.wide.u32 %a1, %t0, 8, %a1; st.b32 [%a1], %t0; st.b32 [%a2+4], %t0;
-    and.b32 %t1, %t0, 1; setp.eq.u32 %p0, %t1, 0; selp.b64 %a4, %a1, %a3, %p0; add.u64 %a5, %a2, 4; setp.eq.u32 %p1, %t0, 5;
+    and.b32 %t1, %t0, 1; setp.eq.u32 %p0, %t1, 0; selp.b64 %a4, %a1, %a3, %p0; add.u64 %a5, %a2, 4;
+    setp.eq.u32 %p1, %t0, 5;
     selp.b64 %a4, %a5, %a4, %p1; ld.b32 %t2, [%a4]; mad.wide.u32 %a0, %t0, 4, %a0; st.global.b32 [%a0], %t2;"""
     )
     out = np.zeros(32, np.uint32)
@@ -93,8 +98,10 @@ def test_generic_addresses_reach_every_space() -> None:
 def test_isspacep_tells_the_space_of_an_address() -> None:
     body = (
         LANE
-        + """mov.u64 %a1, s; cvta.shared.u64 %a1, %a1; isspacep.shared %p0, %a1; isspacep.global %p1, %a1; isspacep.global %p2, %a0;
-    selp.b32 %t1, 1, 0, %p0; selp.b32 %t2, 2, 0, %p1; selp.b32 %t3, 4, 0, %p2; or.b32 %t1, %t1, %t2; or.b32 %t1, %t1, %t3;
+        + """mov.u64 %a1, s; cvta.shared.u64 %a1, %a1; isspacep.shared %p0, %a1; isspacep.global %p1, %a1;
+    isspacep.global %p2, %a0;
+    selp.b32 %t1, 1, 0, %p0; selp.b32 %t2, 2, 0, %p1; selp.b32 %t3, 4, 0, %p2; or.b32 %t1, %t1, %t2;
+    or.b32 %t1, %t1, %t3;
     st.global.b32 [%a0], %t1;"""
     )
     out = np.zeros(1, np.uint32)
@@ -107,7 +114,8 @@ def test_the_same_array_twice_and_overlapping_views_alias() -> None:
     body = (
         LANE
         + """ld.param.u64 %a1, [p1]; mad.wide.u32 %a0, %t0, 4, %a0; mad.wide.u32 %a1, %t0, 4, %a1;
-    ld.global.b32 %t1, [%a0]; add.s32 %t1, %t1, 100; st.global.b32 [%a0], %t1; ld.global.b32 %t2, [%a1]; st.global.b32 [%a1+32], %t2;"""
+    ld.global.b32 %t1, [%a0]; add.s32 %t1, %t1, 100; st.global.b32 [%a0], %t1; ld.global.b32 %t2, [%a1];
+    st.global.b32 [%a1+32], %t2;"""
     )
     launch(body, [base, base], block=8)
     np.testing.assert_array_equal(base, [*range(100, 108), *range(100, 108)])
@@ -155,8 +163,8 @@ def test_a_constant_may_not_be_written() -> None:
 
 def test_the_source_line_of_the_kernel_is_named() -> None:
     text = (
-        HEADER
-        + '.file 1 "kernels/mine.py"\n.visible .entry k(.param .u64 p0)\n{\n.reg .b64 %a; .reg .b32 %r;\nld.param.u64 %a, [p0];\n.loc 1 42 3\nld.global.b32 %r, [%a+64];\nret;\n}'
+        HEADER + '.file 1 "kernels/mine.py"\n.visible .entry k(.param .u64 p0)\n{\n.reg .b64 %a; .reg .b32 %r;\n'
+        "ld.param.u64 %a, [p0];\n.loc 1 42 3\nld.global.b32 %r, [%a+64];\nret;\n}"
     )
     with pytest.raises(SimulationError) as caught:
         load(text).launch("k", 1, 1, [np.zeros(4)])
@@ -167,9 +175,11 @@ def test_the_source_line_of_the_kernel_is_named() -> None:
 def test_parameters_convert_scalars_and_take_aggregates() -> None:
     params = ["u8", "s16", "u32", "s64", "f32", "f64", "b16", "u64"]
     body = """.reg .b64 %a, %d; .reg .b32 %r<9>; .reg .b64 %q; ld.param.u64 %a, [p7];
-    ld.param.u8 %r0, [p0]; ld.param.s16 %r1, [p1]; ld.param.u32 %r2, [p2]; ld.param.b64 %q, [p3]; ld.param.f32 %r3, [p4]; ld.param.f64 %d, [p5];
+    ld.param.u8 %r0, [p0]; ld.param.s16 %r1, [p1]; ld.param.u32 %r2, [p2]; ld.param.b64 %q, [p3];
+    ld.param.f32 %r3, [p4]; ld.param.f64 %d, [p5];
     ld.param.b16 %r4, [p6];
-    st.global.b32 [%a], %r0; st.global.b32 [%a+4], %r1; st.global.b32 [%a+8], %r2; st.global.b32 [%a+12], %r3; st.global.b64 [%a+16], %q;
+    st.global.b32 [%a], %r0; st.global.b32 [%a+4], %r1; st.global.b32 [%a+8], %r2; st.global.b32 [%a+12], %r3;
+    st.global.b64 [%a+16], %q;
     st.global.b64 [%a+24], %d; st.global.b32 [%a+32], %r4;"""
     out = np.zeros(9, np.uint32)
     args = [300, -5, np.uint32(7), -(2**40), 1.5, np.float32(2.5), ml_dtypes.bfloat16(1.0), out]
@@ -179,8 +189,8 @@ def test_parameters_convert_scalars_and_take_aggregates() -> None:
     assert out[6:8].view(np.float64)[0] == 2.5
     assert out[8] == 0x3F80
     aggregate = (
-        HEADER
-        + ".visible .entry k(.param .align 16 .b8 p0[8], .param .u64 p1)\n{.reg .b64 %a<3>; ld.param.u64 %a0, [p1]; ld.param.b64 %a1, [p0]; st.global.b64 [%a0], %a1; ret;}"
+        HEADER + ".visible .entry k(.param .align 16 .b8 p0[8], .param .u64 p1)\n{.reg .b64 %a<3>; "
+        "ld.param.u64 %a0, [p1]; ld.param.b64 %a1, [p0]; st.global.b64 [%a0], %a1; ret;}"
     )
     result = np.zeros(1, np.uint64)
     load(aggregate).launch("k", 1, 1, [bytes(range(8)), result])
@@ -201,12 +211,15 @@ def test_arguments_that_do_not_fit_are_errors(args: list[Any], what: str) -> Non
 
 
 def test_initialised_variables_hold_numbers_and_addresses() -> None:
-    declarations = """.global .align 4 .b32 g[3] = {1, -2, 0x10}; .const .align 8 .f64 f = 0d3FF8000000000000; .global .align 1 .b8 s[4] = {104, 105};
+    declarations = """.global .align 4 .b32 g[3] = {1, -2, 0x10}; .const .align 8 .f64 f = 0d3FF8000000000000;
+    .global .align 1 .b8 s[4] = {104, 105};
     .global .align 8 .u64 ptr[2] = {generic(g)+4, s};"""
     body = (
         LANE
-        + """mov.u64 %a1, ptr; ld.global.u64 %a2, [%a1]; ld.u32 %t1, [%a2]; st.global.u32 [%a0], %t1; ld.global.u64 %a2, [%a1+8];
-    ld.global.u8 %t2, [%a2+1]; st.global.u32 [%a0+4], %t2; ld.const.u64 %a3, [f]; st.global.u64 [%a0+8], %a3; ld.global.u32 %t3, [g+8]; st.global.u32 [%a0+16], %t3;"""
+        + """mov.u64 %a1, ptr; ld.global.u64 %a2, [%a1]; ld.u32 %t1, [%a2]; st.global.u32 [%a0], %t1;
+    ld.global.u64 %a2, [%a1+8];
+    ld.global.u8 %t2, [%a2+1]; st.global.u32 [%a0+4], %t2; ld.const.u64 %a3, [f]; st.global.u64 [%a0+8], %a3;
+    ld.global.u32 %t3, [g+8]; st.global.u32 [%a0+16], %t3;"""
     )
     out = np.zeros(5, np.uint32)
     launch(body, [out], block=1, declarations=declarations)
@@ -224,7 +237,8 @@ def test_vectors_and_narrow_types_move_the_right_bytes(n: int) -> None:
     body = (
         LANE
         + """ld.param.u64 %a1, [p1]; mad.wide.u32 %a0, %t0, 16, %a0; mad.wide.u32 %a1, %t0, 16, %a1;
-    ld.global.v4.b32 {%t1, %t2, %t3, %t4}, [%a0]; st.global.v2.b32 [%a1], {%t3, %t4}; st.global.v4.b16 [%a1+8], {%t1, %t2, %t3, %t4};"""
+    ld.global.v4.b32 {%t1, %t2, %t3, %t4}, [%a0]; st.global.v2.b32 [%a1], {%t3, %t4};
+    st.global.v4.b16 [%a1+8], {%t1, %t2, %t3, %t4};"""
     )
     launch(body, [x, y], block=n)
     words = x.view(np.uint32)
@@ -232,7 +246,8 @@ def test_vectors_and_narrow_types_move_the_right_bytes(n: int) -> None:
     np.testing.assert_array_equal(y.view(np.uint16)[:, 4:], words.astype(np.uint16))
     z = np.zeros((n, 2), np.int32)
     launch(LANE + """ld.param.u64 %a1, [p1]; mad.wide.u32 %a0, %t0, 16, %a0; mad.wide.u32 %a1, %t0, 8, %a1;
-    ld.global.s8 %t1, [%a0+3]; ld.global.u8 %t2, [%a0+3]; st.global.v2.b32 [%a1], {%t1, %t2};""", [x, z], block=n)  # fmt: skip
+    ld.global.s8 %t1, [%a0+3]; ld.global.u8 %t2, [%a0+3];
+    st.global.v2.b32 [%a1], {%t1, %t2};""", [x, z], block=n)  # fmt: skip
     np.testing.assert_array_equal(z, np.stack([x[:, 3].astype(np.int32), x[:, 3].view(np.uint8).astype(np.int32)], 1))
 
 
