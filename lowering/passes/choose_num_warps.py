@@ -60,7 +60,7 @@ def largest_tile(kernel: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class ChooseNumWarps:
-    """The pass; `LoweringOptions.num_warps` overrules it.  Raises KernelError where that is no power of two up to 32."""
+    """The pass; `LoweringOptions.num_warps` overrules it.  Raises KernelError where no block has that number."""
 
     name: str = "choose-num-warps"
 

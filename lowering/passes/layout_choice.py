@@ -148,8 +148,11 @@ class _Chooser:
         found: dict[Layout, None] = dict.fromkeys(self.used[cls.shape])
         for anchor in cls.anchors:
             found[preferred(anchor.view, self.num_warps, cls.shape)] = None
-            for order in self._warp_orders(cls):
+            for order in self._kept_first(cls):
                 found[preferred(anchor.view, self.num_warps, cls.shape, order)] = None
+        for order in self._kept_first(cls):
+            # All threads along what a reduction keeps: its axes stay inside of a thread, if there are enough.
+            found[Layout.blocked(cls.shape, self.num_warps, 1, order)] = None
         for edge in cls.edges:
             natural = self._natural(edge, cls)
             if natural is not None:
@@ -158,10 +161,10 @@ class _Chooser:
             found[default_layout(cls.shape, self.num_warps)] = None
         return list(found)
 
-    def _warp_orders(self, cls: _Class) -> set[Shape]:
-        """Orders for the warps that spread them over what a reduction keeps before its axes."""
+    def _kept_first(self, cls: _Class) -> list[Shape]:
+        """Orders of the dimensions that put what a reduction keeps before its axes."""
         fastest_first = tuple(reversed(range(len(cls.shape))))
-        return {tuple(sorted(fastest_first, key=lambda d: d in r.axes)) for r in cls.reductions}
+        return sorted({tuple(sorted(fastest_first, key=lambda d: d in r.axes)) for r in cls.reductions})
 
     def _natural(self, edge: Edge, cls: _Class) -> Layout | None:
         """The layout of `cls` that makes `edge` free, where its other end has a layout."""

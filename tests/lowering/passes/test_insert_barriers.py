@@ -43,14 +43,16 @@ class Writer:
     def kernel(self) -> str:
         constants = [f"%c{n} = arith.constant {n} : i32" for n in range(SIZE)]
         tiles = [f"{name} = arith.constant dense<1.0> : tensor<{shape}>" for shape, name in TILES.items()]
+        warps = self.draw(1, 2)
         body = self.block({"%g0": "gmem", "%g1": "gmem"}, [], 3)
         lines = [*constants, *tiles, *body]
         text = "\n".join(["%f = arith.constant 1.0 : f32", *lines])
+        attributes = f'grid = [1], num_warps = {warps} : i32, num_inputs = 1 : i32, sym_name = "f", aliases = [0, 0]'
         arguments = ", ".join(f"%g{i}: {ref(WHOLE, 'gmem')}" for i in range(2))
         return f""""mgpu.kernel"() ({{
         ^bb0({arguments}):
         {text}
-        }}) {{grid = [1], num_warps = {self.draw(1, 2)} : i32, num_inputs = 1 : i32, sym_name = "f", aliases = [0, 0]}} : () -> ()"""
+        }}) {{{attributes}}} : () -> ()"""
 
     def block(self, refs: dict[str, str], counters: list[str], depth: int) -> list[str]:
         refs, lines = dict(refs), []
@@ -84,7 +86,7 @@ class Writer:
         kind = self.draw("whole", "whole", "window", "row", "column", "element")
         if kind == "whole":
             return [], root, WHOLE, space
-        offset = self.draw("%c0", "%c1", *counters)
+        offset = self.draw("%c0", "%c1", *counters, *counters)
         sizes, dropped, offsets = {
             "window": ([4, SIZE], [], [offset, "%c0"]),
             "row": ([1, SIZE], [0], [offset, "%c0"]),
