@@ -21,6 +21,15 @@ from mosaic_gpu.lowering.jaxpr.registry import RULES
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
 from mosaic_gpu.lowering.kernel_call import KernelCall
 
+_PRINT = "kernels cannot call Python; to look at values use pl.debug_print"
+_HINTS = {
+    "debug_callback": _PRINT,
+    "io_callback": _PRINT,
+    "pure_callback": _PRINT,
+    "check": "switch pl.enable_debug_checks off, or test the condition outside of the kernel",
+    "pallas_call": "call the inner kernel's function as a plain function of references",
+}
+
 
 def lower_call(call: KernelCall) -> ir.Module:
     """The verified module of `call`; see `lower_kernel`."""
@@ -78,7 +87,9 @@ def _check_primitives(call: KernelCall) -> None:
         others = sorted({n for n, _ in missing} - {name})
         also = f"; nor are {', '.join(map(repr, others))}" if others else ""
         raise UnsupportedError(
-            f"jax primitive {name!r} is not supported inside a kernel{also} (in kernel {call.name!r})", source=source
+            f"jax primitive {name!r} is not supported inside a kernel{also} (in kernel {call.name!r})",
+            hint=_HINTS.get(name, ""),
+            source=source,
         )
 
 

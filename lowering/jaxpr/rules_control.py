@@ -23,7 +23,7 @@ from mosaic_gpu.lowering.jaxpr.registry import lowers
 Values = list[ir.Value]
 
 
-@lowers("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_vmap_call")
+@lowers("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_vmap_call", "composite")
 def lower_jit(ctx: RuleContext, *args: ir.Value, **params: Any) -> Values:
     """A call of a jaxpr: its equations in place."""
     inner = params.get("jaxpr") or params.get("call_jaxpr") or params["call"]

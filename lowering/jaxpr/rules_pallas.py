@@ -13,9 +13,9 @@ import numpy as np
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.ops_kernel import BarrierOp, DebugPrintOp
 from mosaic_gpu.dialect.types import is_tile
-from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.errors import KernelError, UnsupportedError
 from mosaic_gpu.lowering.jaxpr import emit
-from mosaic_gpu.lowering.jaxpr.context import RuleContext
+from mosaic_gpu.lowering.jaxpr.context import RuleContext, constant
 from mosaic_gpu.lowering.jaxpr.registry import lowers
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
 
@@ -36,10 +36,18 @@ def lower_num_programs(ctx: RuleContext, *, axis: int) -> ir.Value:
     return emit.int_constant(ctx.kernel.grid[axis])
 
 
-@lowers("multiple_of", "max_contiguous")
+@lowers("multiple_of", "max_contiguous", "name")
 def lower_multiple_of(ctx: RuleContext, value: ir.Value, **params: Any) -> ir.Value:
-    """A promise about a value: the value itself."""
+    """A promise about a value, or a name for it: the value itself."""
     return value
+
+
+@lowers("reciprocal")
+def lower_reciprocal(ctx: RuleContext, value: ir.Value, **params: Any) -> ir.Value:
+    """`pl.reciprocal`: 1 / x in the value's dtype; it may be approximate where the user says so, but need not."""
+    aval = ctx.avals_in[0]
+    (result,) = ctx.apply("div", (aval, aval), ctx.avals_out, constant(1, aval), value)
+    return result
 
 
 @lowers("debug_barrier_p")
@@ -88,12 +96,6 @@ def lower_debug_print(
     return []
 
 
-@lowers("debug_callback")
-def lower_debug_callback(ctx: RuleContext, *values: ir.Value, **params: Any) -> Values:
-    """A call of Python code from a kernel: refused."""
-    raise ctx.refuse("jax.debug.callback inside a kernel is not supported", hint="use pl.debug_print")
-
-
 def _print_arguments(tree: Any, static_args: Any, dynamic: list[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
     """Positional and keyword arguments of the print; what is computed is a pair (value, aval)."""
     static = dict(static_args or ())
@@ -108,10 +110,12 @@ def _print_format(
     ctx: RuleContext, fmt: str, has_placeholders: bool, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[str, list[Any]]:
     """The text with `{}` for each printed value, and the values in that order."""
-    if not has_placeholders and not _has_fields(fmt):
-        fmt = " ".join([_escape(fmt), *["{}"] * len(args)])
+    pieces = _parse(fmt)
+    if not has_placeholders and all(field is None for _, field, _, _ in pieces):
+        # JAX takes such a text as it is, and puts the values behind it.
+        pieces = _parse(" ".join([_escape(fmt), *["{}"] * len(args)]))
     text, printed, position = "", [], 0
-    for literal, field, spec, conversion in string.Formatter().parse(fmt):
+    for literal, field, spec, conversion in pieces:
         text += _escape(literal)
         if field is None:
             continue
@@ -129,12 +133,12 @@ def _print_format(
     return text, printed
 
 
-def _has_fields(fmt: str) -> bool:
-    """Whether a format has a `{}`; JAX looks at its first piece only, and takes a text with lone braces as it is."""
+def _parse(fmt: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    """The pieces of a format: literal, name of the field, format specification, conversion."""
     try:
-        return any(field is not None for _, field, _, _ in string.Formatter().parse(fmt))
-    except ValueError:
-        return False
+        return list(string.Formatter().parse(fmt))
+    except ValueError as error:
+        raise KernelError(f"the format of debug_print is wrong: {error}", got=fmt) from error
 
 
 def _escape(text: str) -> str:
