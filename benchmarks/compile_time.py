@@ -1,6 +1,8 @@
 """Time from jaxpr to cubin, stage by stage, in a warm process; beside it Triton, where it is installed.
 
-    python benchmarks/compile_time.py [--repeat N] [--profile KERNEL]
+    python benchmarks/compile_time.py [--repeat N] [--approx] [--profile KERNEL]
+
+By default exp and division are accurate here; Triton's are approximate, as ours are with --approx.
 
 Nothing is cached: not by this package, whose disk cache is not asked, and not by Triton, which is told to forget.
 """
@@ -14,18 +16,25 @@ import pstats
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from kernels import Benchmark, benchmarks
 
 from mosaic_gpu import trace_calls
+from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.pipeline import STAGE_NAMES, compile_call
 
 
-def stage_times(benchmark: Benchmark, repeat: int) -> dict[str, float]:
-    """Median seconds of each stage, of the context around them ("rest") and in total."""
+def kernel_call(benchmark: Benchmark, approx: bool) -> KernelCall:
+    """The kernel of `benchmark`, traced."""
     (call,) = trace_calls(benchmark.call, *benchmark.arguments)
+    return replace(call, options=replace(call.options, approx_math=approx))
+
+
+def stage_times(call: KernelCall, repeat: int) -> dict[str, float]:
+    """Median seconds of each stage, of what is around them ("rest") and in total."""
     runs: list[dict[str, float]] = []
     for _ in range(repeat + 1):
         seconds: dict[str, float] = {}
@@ -55,9 +64,8 @@ def _median(work: Callable[[], Any], repeat: int) -> float:
     return statistics.median(times[1:])
 
 
-def profile(benchmark: Benchmark, repeat: int) -> None:
+def profile(call: KernelCall, repeat: int) -> None:
     """Prints where the time goes, by function."""
-    (call,) = trace_calls(benchmark.call, *benchmark.arguments)
     compile_call(call)
     profiler = cProfile.Profile()
     profiler.enable()
@@ -72,15 +80,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=15, help="the median of so many runs")
     parser.add_argument("--profile", metavar="KERNEL", help="print a profile of this kernel instead")
+    parser.add_argument("--approx", action="store_true", help="compile with approx_math=True")
     options = parser.parse_args()
     if options.profile:
-        profile(next(b for b in benchmarks() if b.name == options.profile), options.repeat)
+        benchmark = next(b for b in benchmarks() if b.name == options.profile)
+        profile(kernel_call(benchmark, options.approx), options.repeat)
         return
     columns = (*STAGE_NAMES, "rest", "total")
     print(f"milliseconds, median of {options.repeat}")
     print(f"{'':12}" + "".join(f"{c:>9}" for c in columns) + f"{'Triton':>9}{'ratio':>7}")
     for benchmark in benchmarks():
-        times = stage_times(benchmark, options.repeat)
+        times = stage_times(kernel_call(benchmark, options.approx), options.repeat)
         line = f"{benchmark.name:12}" + "".join(f"{1e3 * times[c]:9.1f}" for c in columns)
         triton = triton_time(benchmark.name, options.repeat)
         print(line + (f"{'-':>9}{'-':>7}" if triton is None else f"{1e3 * triton:9.1f}{times['total'] / triton:7.2f}"))

@@ -76,7 +76,13 @@ def _load_library_of_own_major() -> None:
 def _link(nvjitlink: Any, ptx: str, target: Target) -> tuple[bytes, str]:
     options = [f"-arch={target.name}", "-O3", "-lineinfo", "-Xptxas=-v"]
     source = ptx.encode() + b"\0"
-    handle = nvjitlink.create(len(options), options)
+    try:
+        handle = nvjitlink.create(len(options), options)
+    except nvjitlink.nvJitLinkError as error:
+        raise ToolError(
+            f"{assembler_version()} does not take the options {options}: {error}",
+            hint=f"a newer nvidia-nvjitlink may know {target.name}",
+        ) from error
     try:
         nvjitlink.add_data(handle, nvjitlink.InputType.PTX, source, len(source), "kernel.ptx")
         nvjitlink.complete(handle)

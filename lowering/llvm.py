@@ -37,7 +37,10 @@ def translate_to_llvm(module: ir.Module, options: LoweringOptions) -> LlvmIr:
     passes.run(module.operation)
     module.operation.verify()
     _check_translatable(module)
-    text = with_plain_floats(translate_to_llvm_text(module.operation))
+    try:
+        text = with_plain_floats(translate_to_llvm_text(module.operation))
+    except RuntimeError as error:
+        raise InternalError(f"stage 'llvm' failed: {error}", hint="please report it, with the kernel") from error
     return LlvmIr(with_launch(text, launch, ";"), launch)
 
 

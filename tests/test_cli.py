@@ -14,7 +14,7 @@ from mosaic_gpu.errors import KernelError
 from mosaic_gpu.lowering.pipeline import STAGE_NAMES, STAGES
 from tests.support.thread_ir import SINES
 
-KERNELS = '''
+KERNELS = """
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
@@ -44,7 +44,7 @@ class Holder:
     double = staticmethod(double)
 
 number = 3
-'''
+"""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def _fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_the_command_line_knows_the_stages_of_the_pipeline() -> None:
     assert STAGE_CHOICES == STAGE_NAMES
-    assert EMIT_CHOICES == (*STAGE_NAMES, "sass")
+    assert (*STAGE_NAMES, "sass") == EMIT_CHOICES
 
 
 def test_the_command_line_imports_nothing_heavy_before_it_has_to() -> None:
@@ -138,7 +138,9 @@ def test_an_unknown_kernel_name_lists_the_kernels(kernels: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("target", ["gfx950", "hopper"])
-def test_a_target_that_is_none_is_an_error(target: str, kernels: Path, sines: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_that_is_none_is_an_error(
+    target: str, kernels: Path, sines: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert target in _fails(capsys, "compile", f"{kernels}:double", "--shape", "f32[8]", "--target", target)
     assert target in _fails(capsys, "compile", str(sines), "--from", "nvvm", "--target", target)
 

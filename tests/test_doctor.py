@@ -30,7 +30,8 @@ def test_versions_are_those_of_the_installed_packages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "status"), [("0.11.2", "ok"), ("0.12.7", "ok"), ("0.12.0.dev1", "ok"), ("0.11.1", "fault"), ("0.13", "fault")]
+    ("version", "status"),
+    [("0.11.2", "ok"), ("0.12.7", "ok"), ("0.12.0.dev1", "ok"), ("0.11.1", "fault"), ("0.13", "fault")],
 )
 def test_a_version_outside_of_the_bounds_is_a_fault(version: str, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
@@ -72,9 +73,13 @@ sys.exit(main(["doctor"]))
 """
 
 
-@pytest.mark.parametrize("names", [["torch_mlir"], ["llvmlite", "llvmlite.binding"], ["cuda", "cuda.bindings"], ["jax"]])
+@pytest.mark.parametrize(
+    "names", [["torch_mlir"], ["llvmlite", "llvmlite.binding"], ["cuda", "cuda.bindings"], ["jax"]]
+)
 def test_the_doctor_itself_needs_none_of_what_it_looks_for(names: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", _WITHOUT.format(names=names)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT.format(names=names)], capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     assert "python" in done.stdout
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mosaic_gpu.errors import ToolError
@@ -57,6 +59,12 @@ def test_ptxas_takes_over_where_nvjitlink_is_missing() -> None:
 def test_a_refusal_of_nvjitlink_holds_its_log() -> None:
     with pytest.raises(ToolError, match=r"sm_90a(.|\n)*line 15(.|\n)*\.nonsense"):
         assemble(PTX.replace("ld.shared.u32", "ld.nonsense.u32"), TARGET)
+
+
+def test_an_architecture_that_nvjitlink_does_not_know_is_a_tool_error() -> None:
+    future = dataclasses.replace(TARGET, name="sm_990")
+    with pytest.raises(ToolError, match="sm_990"):
+        assemble(PTX, future)
 
 
 @needs_ptxas
