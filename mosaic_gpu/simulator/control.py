@@ -44,10 +44,12 @@ _ENDINGS = frozenset(["bra", "brx", "ret", "exit", "call", "bar", "barrier", "tr
 
 @dataclass(frozen=True)
 class Converge:
-    """The threads named by the mask in slot `mask` must have come to `instruction` before it runs."""
+    """The threads named by the mask in slot `mask` must have come to `instruction` before it runs; `everyone`
+    says that the mask is known to name all lanes."""
 
     instruction: Instruction
     mask: int
+    everyone: bool
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mosaic_gpu.errors import SimulationError
-from mosaic_gpu.simulator.control import EXIT
+from mosaic_gpu.simulator.control import EXIT, Converge
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.prepare import Block
 from mosaic_gpu.simulator.wave import Counters, Wave
@@ -190,6 +190,9 @@ class Scheduler:
 
     def _converge(self, block: Block, threads: Array | None) -> Array | None:
         """The threads at `block` whose warps are complete; the others are parked until the rest comes."""
+        assert block.converge is not None
+        if not block.converge.everyone:
+            self._check_members(block.converge, threads)
         if threads is None:
             return None
         wave, index = self.wave, block.index
@@ -197,7 +200,6 @@ class Scheduler:
             threads = self._merge([threads, *self.parked.pop(index)])
             if threads is None:
                 return None
-        assert block.converge is not None
         mask = wave.slots[block.converge.mask]
         wanted = (mask if len(mask) == 1 else mask[threads]).astype(np.uint32)
         warps = wave.warp_of[threads]
@@ -209,6 +211,19 @@ class Scheduler:
         self.parked.setdefault(index, []).append(threads[~ready])
         together: Array = threads[ready]
         return together
+
+    def _check_members(self, mark: Converge, threads: Array | None) -> None:
+        """A thread that executes a .sync instruction must be in its own mask (PTX ISA, shfl.sync)."""
+        wave = self.wave
+        mask = wave.slots[mark.mask]
+        ids = wave.iota if threads is None else threads
+        members = mask if len(mask) == 1 else mask[ids]
+        outside = (members >> wave.lane[ids].astype(np.uint32)) & 1 == 0
+        if outside.any():
+            position = int(np.argmax(outside))
+            frame = Frame(wave, ids, len(ids), wave.slots)
+            what = f"the thread is not in the member mask {int(np.broadcast_to(members, len(ids))[position]):#x}"
+            raise frame.error(mark.instruction, what, position)
 
     def _retry_parked(self) -> None:
         """Nothing else can run: parked threads go on if an exit completed their warp, or if the rest of

@@ -315,7 +315,9 @@ def _operation(instruction: Instruction, context: control.Context, used: _Uses) 
     operation = entry.build(decoder)
     decoder.finish()
     if entry.converges and decoder.member_mask is not None and instruction.guard is None:
-        context.converge = control.Converge(instruction, decoder.member_mask)
+        mask = context.slots.views[decoder.member_mask]
+        everyone = isinstance(mask, np.ndarray) and int(mask[0]) == 0xFFFFFFFF
+        context.converge = control.Converge(instruction, decoder.member_mask, everyone)
     register = instruction.guard
     used.note(decoder.reads, decoder.writes, whole=register is None)
     if operation is None or register is None:

@@ -340,3 +340,9 @@ def test_a_cluster_barrier_joins_the_blocks_of_a_cluster() -> None:
     out = np.zeros(129, np.uint32)
     launch(body, [out], grid=4, block=32, cluster=2)
     assert (out[1:] >= 64).all()
+
+
+def test_a_thread_outside_its_own_member_mask_is_an_error() -> None:
+    body = START + "shfl.sync.idx.b32 %r4, %r0, 0, 31, 0xffff;"
+    with pytest.raises(SimulationError, match=r"not in the member mask 0xffff[\s\S]*lane 16"):
+        launch(body, [np.zeros(1)], block=32)
