@@ -38,12 +38,14 @@ def _divide_naturals(ctx: RuleContext, args: Sequence[ir.Value], name: str) -> i
     """
     if name not in ("floor_divide", "remainder") or len(args) != 2 or args[0].type != args[1].type:
         return None
-    if shape_of(args[0].type) or not isinstance(args[0].type, ir.IntegerType):
-        return None
-    signed = all(a.dtype.kind == "i" for a in ctx.avals_in)
-    if not signed or interval_of(args[0]).low < 0 or interval_of(args[1]).low < 1:
+    if not all(_is_signed(a) for a in ctx.avals_in) or interval_of(args[0]).low < 0 or interval_of(args[1]).low < 1:
         return None
     return arith.divsi(*args) if name == "floor_divide" else arith.remsi(*args)
+
+
+def _is_signed(aval: Any) -> bool:
+    """Whether a value is one signed integer."""
+    return aval.shape == () and isinstance(aval.dtype, np.dtype) and aval.dtype.kind == "i"
 
 
 @lowers("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
@@ -146,7 +148,7 @@ def _counted(cond: Any, body: Any, cond_nconsts: int, body_nconsts: int) -> tupl
         return None
     counter, bound = cond.eqns[0].invars
     carried = list(cond.invars[cond_nconsts:])
-    if is_literal(counter) or counter not in carried or counter.aval.dtype.kind != "i":
+    if is_literal(counter) or counter not in carried:
         return None
     number = carried.index(counter)
     inside = body.invars[body_nconsts:]
@@ -161,7 +163,7 @@ def _counted(cond: Any, body: Any, cond_nconsts: int, body_nconsts: int) -> tupl
 
 def _adds_one(jaxpr: Any, before: Any, after: Any) -> bool:
     """Whether `after` is computed as `before + 1`, both integer scalars."""
-    if before.aval.shape or before.aval.dtype.kind != "i":
+    if not _is_signed(before.aval):
         return False
     for equation in jaxpr.eqns:
         if after in equation.outvars:
@@ -201,7 +203,8 @@ def lower_scan(ctx: RuleContext, *args: ir.Value, jaxpr: Any, length: int, rever
     consts, carry = args[:num_consts], list(args[num_consts : num_consts + num_carry])
     _check_carried(ctx, carry)
     sources = [_in_memory(x) for x in args[num_consts + num_carry :]]
-    targets = [emit.alloc(a.shape, aval_element(a)) for a in ctx.avals_out[num_carry:] if length]
+    stacks = [aval_type(a) for a in ctx.avals_out[num_carry:]]
+    targets = [emit.alloc(shape_of(t), element_of(t)) for t in stacks if length]
     inside = jaxpr.invars[num_consts : num_consts + num_carry]
     counters = [i for i, v in enumerate(inside) if _adds_one(jaxpr, v, jaxpr.outvars[i])]
     moving = [i for i, v in enumerate(inside) if i not in counters and jaxpr.outvars[i] is not v]
@@ -224,11 +227,6 @@ def lower_scan(ctx: RuleContext, *args: ir.Value, jaxpr: Any, length: int, rever
         carry[i] = value
     stacked = [emit.load(ref) for ref in targets] or [constant(0, a) for a in ctx.avals_out[num_carry:]]
     return [*carry, *stacked]
-
-
-def aval_element(aval: Any) -> ir.Type:
-    """The element type of a value."""
-    return element_of(aval_type(aval))
 
 
 def _plus(start: ir.Value, step: ir.Value) -> ir.Value:

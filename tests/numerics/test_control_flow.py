@@ -259,3 +259,39 @@ def test_loops_around_blocks_of_a_big_array(run: Run) -> None:
     for start in (0, 50, 94, 120):
         expected = sum(x[s : s + 8] for s in np.clip(start + 8 * np.arange(4), 0, 118))
         np.testing.assert_allclose(run(call(body, (8, 16)), x, ints(start)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_random_keys_are_carried_and_stacked(run: Run) -> None:
+    x = random(3, 4)
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        def step(key: Any, row: Any) -> Any:
+            key, used = jax.random.split(key)
+            return key, row + jax.random.uniform(used, (4,))
+
+        o_ref[...] = lax.scan(step, jax.random.key(3), x_ref[...])[1]
+
+    key, expected = jax.random.key(3), []
+    for row in x:
+        key, used = jax.random.split(key)
+        expected.append(row + jax.random.uniform(used, (4,)))
+    np.testing.assert_array_equal(run(call(body, (3, 4)), x), np.stack(expected))
+
+
+def test_vmap_of_branches_and_loops_in_the_body(run: Run) -> None:
+    x = np.abs(random(8)) + np.float32(0.1)
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        def one(value: Any) -> Any:
+            grown = lax.while_loop(lambda v: v < 3, lambda v: v + value, value)
+            return lax.cond(value > 0.5, lambda: grown, lambda: -grown)
+
+        o_ref[...] = jax.vmap(one)(x_ref[...])
+
+    expected = []
+    for value in x:
+        grown = value
+        while grown < 3:
+            grown = grown + value
+        expected.append(grown if value > 0.5 else -grown)
+    np.testing.assert_array_equal(run(call(body, (8,)), x), np.array(expected, np.float32))
