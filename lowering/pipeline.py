@@ -41,7 +41,9 @@ class UpstreamPasses:
     name: str
 
     def apply(self, module: ir.Module, options: LoweringOptions) -> None:
-        PassManager.parse(f"builtin.module({self.name})").run(module.operation)
+        passes = PassManager.parse(f"builtin.module({self.name})")
+        passes.enable_verifier(False)  # once, at the end of the stage, finds as much
+        passes.run(module.operation)
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def _run_layout_passes(module: ir.Module, options: LoweringOptions) -> ir.Module
     for step in layout_passes():
         with translated_errors(step.name):
             step.apply(module, options)
+    module.operation.verify()
     return module
 
 
