@@ -9,12 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
+from jax.experimental import pallas as pl
 
+import mosaic_gpu
 from mosaic_gpu import cache
-from mosaic_gpu.cache import DiskCache, compile_cubin, default_cache
+from mosaic_gpu.cache import DiskCache, compile_cubin, compile_ptx, default_cache
 from mosaic_gpu.lowering.artifacts import Ptx
 from mosaic_gpu.lowering.diagnostics import parse_module
+from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.pipeline import compilation_context, run_stages
 from tests.support.thread_ir import SINES
@@ -192,3 +196,63 @@ def test_with_the_cache_off_nothing_is_written(ptx: Ptx, tmp_path: Path, monkeyp
     assert _stages_run(ptx)[1] == ["cubin"]
     assert _stages_run(ptx)[1] == ["cubin"]
     assert _files(tmp_path) == []
+
+
+def _call(num_warps: int | None = None, target: str = "sm_90a", scale: float = 2.0) -> KernelCall:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * scale
+
+    x = jax.ShapeDtypeStruct((4, 100), "float32")
+    params = mosaic_gpu.CompilerParams(num_warps=num_warps, target=target)
+    (call,) = mosaic_gpu.trace_calls(pl.pallas_call(body, out_shape=x, compiler_params=params), x)
+    return call
+
+
+def _ptx_stages_run(call: KernelCall) -> tuple[Ptx, list[str]]:
+    ran: list[str] = []
+    ptx = compile_ptx(call, lambda stage, artifact, seconds: ran.append(stage.name))
+    return ptx, ran
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_kernel_traced_anew_is_found_after_its_first_stage() -> None:
+    first, ran = _ptx_stages_run(_call())
+    assert ran == ["dialect", "layouts", "nvvm", "llvm", "ptx"]
+    again, ran = _ptx_stages_run(_call())
+    assert ran == ["dialect"]
+    assert again == first
+
+
+@pytest.mark.usefixtures("folder")
+def test_options_target_and_constants_make_another_kernel() -> None:
+    calls = [_call(), _call(num_warps=8), _call(target="sm_80"), _call(scale=3.0)]
+    for call in calls:
+        assert len(_ptx_stages_run(call)[1]) > 1
+    assert [_ptx_stages_run(call)[1] for call in calls] == [["dialect"]] * 4
+
+
+def test_processes_that_compile_one_kernel_at_once_all_get_it(tmp_path: Path) -> None:
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(_PROCESS)
+    environment = {**os.environ, "MOSAIC_GPU_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, str(kernel)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(3)]
+    outputs = {process.communicate()[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert len(outputs) == 1
+    assert b".entry" in outputs.pop()
+
+
+_PROCESS = """
+import jax
+from jax.experimental import pallas as pl
+import mosaic_gpu
+
+def body(x_ref, o_ref):
+    o_ref[...] = x_ref[...] + 1
+
+x = jax.ShapeDtypeStruct((64,), "float32")
+k = mosaic_gpu.compile(pl.pallas_call(body, out_shape=x, compiler_params=mosaic_gpu.CompilerParams()), x)
+assert k.cubin[:4] == b"\\x7fELF"
+print(k.ptx)
+"""
