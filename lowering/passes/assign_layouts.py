@@ -13,8 +13,9 @@ control flow tie together (`layout_graph`, `layout_choice`), writes it into the 
   * mgpu.transpose: the result has operand.transpose(permutation);
   * mgpu.bitcast to narrower elements: the result has operand.append(factor); to wider ones: the operand has
     result.append(factor); between a scalar and a tile: the tile has `scalar_tile_layout`, all of it in each thread;
-  * mgpu.reshape, mgpu.slice, mgpu.concatenate: any layouts.  Where the layouts let every thread keep its elements,
-    `register_map` of the element numbers says so, else the tile passes through shared memory;
+  * mgpu.reshape, mgpu.slice, mgpu.concatenate: any layouts (but all operands of a concatenation have one).  Where
+    the layouts let every thread keep its elements, `register_map` of the element numbers says so, else the tile
+    passes through shared memory;
   * mgpu.convert_layout, mgpu.debug_print, mgpu.iota, constants, mgpu.broadcast of a scalar: any layouts.
 
 Constants, iotas and broadcast scalars are made again in each layout in which they are used.
@@ -90,6 +91,16 @@ class _Rewriter:
         for value, op in self.graph.free.items():
             if op not in self.placed:
                 self.place(op, value, default_layout(tuple(value.type.shape), self.num_warps))
+        for op in dict.fromkeys(edge.op for edge in self.graph.edges if edge.op.name == "mgpu.concatenate"):
+            self.join(op)
+
+    def join(self, op: Any) -> None:
+        """Converts the operands of a concatenation to the layout of the first: they must be of one type."""
+        first = op.operands[0].type
+        with ir.InsertionPoint(op), op.location:
+            for number, value in enumerate(op.operands):
+                if value.type != first:
+                    op.operands[number] = ConvertLayoutOp(first, value).result
 
     def layout(self, node: int) -> Layout:
         return self.choice.layouts[self.graph.find(node)]
