@@ -92,7 +92,7 @@ class Conversion:
 SHARED = Conversion("shared")
 
 
-@lru_cache(4096)
+@lru_cache(512)
 def conversion(source: Layout, dest: Layout, shape: tuple[int, ...]) -> Conversion:
     """How a tile of `shape` goes from layout `source` to `dest` (of the same number of warps)."""
     if source.rank != dest.rank or source.num_warps != dest.num_warps:

@@ -340,7 +340,7 @@ def _combinations(images: Sequence[Coordinate], rank: int) -> NDArray[np.int64]:
     return rows
 
 
-@lru_cache(4096)
+@lru_cache(512)
 def _register_offsets(layout: Layout, shape: Coordinate) -> tuple[Coordinate, ...]:
     inner = [tuple(row) for row in _combinations(layout.register, layout.rank).tolist()]
     steps = (range(0, r * n, n) for r, n in zip(layout.reps(shape), layout.base, strict=True))
