@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mosaic_gpu.runtime.floating_point import ieee_arithmetic
 from mosaic_gpu.runtime.interface import Array, LoadedProgram, Program, RunStats
 
 if TYPE_CHECKING:
@@ -20,10 +19,9 @@ class _Simulation:
 
     def launch(self, arrays: Sequence[Array]) -> RunStats:
         program = self.program
-        with ieee_arithmetic():
-            result = self.module.launch(
-                program.entry, program.grid, program.block, list(arrays), shared_bytes=program.shared_bytes
-            )
+        result = self.module.launch(
+            program.entry, program.grid, program.block, list(arrays), shared_bytes=program.shared_bytes
+        )
         return RunStats(result.warp_instructions, result.printed)
 
 
