@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mosaic_gpu.simulator.copies import IN_FLIGHT
 from mosaic_gpu.simulator.memory import LOCAL_WINDOW, WINDOW_BYTES, Access, Region, window_slice
 from mosaic_gpu.simulator.ptx import TYPES, Register, Sink, Symbol
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
@@ -116,8 +117,10 @@ def _check_written(
         position = int(np.argmax(bad))
         position = position if chosen is None else int(chosen[position])
         start = int(index[min(int(np.argmax(bad)), len(index) - 1)]) * width
+        flying = bool((np.ascontiguousarray(state).view(np.uint8) == IN_FLIGHT).any())
+        why = "an asynchronous copy has yet to write" if flying else "were never written"
         raise access.error(
-            f"{access.what} of {width} bytes that were never written: byte {start % max(region.stride, 1)} of "
+            f"{access.what} of {width} bytes that {why}: byte {start % max(region.stride, 1)} of "
             f"{region.name}", frame, position,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mosaic_gpu.simulator.barriers import Barriers
+from mosaic_gpu.simulator.copies import Copies
 from mosaic_gpu.simulator.memory import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -88,6 +89,7 @@ class Wave:
         self.emit, self.counters = emit, counters
         self.cluster_of = self._cluster_numbers()
         self.barriers = Barriers(self)
+        self.copies = Copies(self.T)
         self._starts: dict[tuple[str, int, int], Array] = {}
         self._memories(kernel.shared_bytes + shape.shared_bytes, kernel.local_bytes)
         self.slots = self._materialise()

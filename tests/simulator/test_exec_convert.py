@@ -25,6 +25,8 @@ from tests.simulator.harness import (
 from tests.simulator.test_exec_arithmetic import half_bits
 
 Array = np.ndarray[Any, np.dtype[Any]]
+# The references themselves cast signalling NaN.
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
 FLOATS = ["f16", "bf16", "f32", "f64"]
 STORAGE = {"f16": "b16", "bf16": "b16"}

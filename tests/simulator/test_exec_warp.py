@@ -29,8 +29,11 @@ def shuffle(mode: str, x: Array, b: int, c: int) -> tuple[Array, Array]:
         segment, clamp = c >> 8 & 31, c & 31
         most = lane & segment | clamp & ~segment & 31
         least = lane & segment
-        j, ok = {"up": (lane - b, lane - b >= most), "down": (lane + b, lane + b <= most), "bfly": (lane ^ b, (lane ^ b) <= most),
-                 "idx": (least | b & ~segment & 31, (least | b & ~segment & 31) <= most)}[mode]  # fmt: skip
+        if mode == "up":
+            j, ok = lane - b, lane - b >= most
+        else:
+            j = {"down": lane + b, "bfly": lane ^ b, "idx": least | b & ~segment & 31}[mode]
+            ok = j <= most
         j = j if ok else lane
         valid[i] = ok
         values[i] = x[base + j] if base + j < len(x) else x[i]

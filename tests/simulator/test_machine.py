@@ -219,8 +219,10 @@ def test_a_trap_stops_the_launch() -> None:
 
 
 def test_special_registers_describe_the_launch() -> None:
+    # fmt: off
     names = ["%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ntid.x", "%ntid.y", "%ntid.z",
-             "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%nwarpid", "%lanemask_lt", "%lanemask_ge"]  # fmt: skip
+             "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%nwarpid", "%lanemask_lt", "%lanemask_ge"]
+    # fmt: on
     stores = "".join(f"mov.u32 %r4, {name}; st.global.u32 [%a1+{4 * i}], %r4;" for i, name in enumerate(names))
     body = START + """mov.u32 %r5, %tid.y; mov.u32 %r6, %ntid.y; mov.u32 %r7, %tid.z; mov.u32 %r8, %ctaid.y;
     mov.u32 %r9, %nctaid.x;
