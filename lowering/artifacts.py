@@ -48,6 +48,16 @@ class Cubin:
     ptx: str | None = None
 
 
+def read_llvm(text: str) -> LlvmIr:
+    """The artifact whose text is `text`."""
+    return LlvmIr(text, launch_of(text))
+
+
+def read_ptx(text: str) -> Ptx:
+    """The artifact whose text is `text`."""
+    return Ptx(text, launch_of(text))
+
+
 def with_launch(text: str, launch: LaunchFacts | None, comment: str) -> str:
     """`text` under a first line that tells its launch; `comment` is what starts a comment in its language."""
     if launch is None:

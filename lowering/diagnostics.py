@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.errors import InternalError, KernelError, SourceLine
@@ -40,21 +41,33 @@ def location_source(location: ir.Location) -> SourceLine | None:
     return next((SourceLine(file, int(line)) for file, line in places if file != "-"), None)
 
 
-def parse_module(text: str, file: str) -> ir.Module:
-    """The module of `text`, verified; `file` is named where the text is wrong.
+def parse_module(text: str, name: str) -> ir.Module:
+    """The module of `text`, verified; `name` is what messages call it.
 
     Raises:
       KernelError: the text does not parse, or does not verify.
     """
-    try:
+    with _user_errors(name):
         return ir.Module.parse(text)
+
+
+def parse_module_file(path: Path) -> ir.Module:
+    """The module in the file `path`, verified; an op without a location of its own is at its line of the file.
+
+    Raises:
+      KernelError: the file does not parse, or does not verify.
+    """
+    with _user_errors(str(path)):
+        return ir.Module.parseFile(str(path))
+
+
+@contextmanager
+def _user_errors(name: str) -> Iterator[None]:
+    """MLIR's errors inside are the user's: in `name`, at the line where the parser or the verifier stopped."""
+    try:
+        yield
     except ir.MLIRError as error:
-        raise KernelError(f"{file} does not hold a valid module: {error}", source=_line_of(error, file)) from error
-
-
-def _line_of(error: ir.MLIRError, file: str) -> SourceLine | None:
-    """Where in `file` the parser stopped; MLIR calls the text it parses "-"."""
-    for diagnostic in error.error_diagnostics:
-        for name, line in _PLACE.findall(str(diagnostic.location)):
-            return SourceLine(file if name == "-" else name, int(line))
-    return None
+        places = (_PLACE.findall(str(diagnostic.location)) for diagnostic in error.error_diagnostics)
+        file, line = next((found[0] for found in places if found), (name, 0))
+        source = SourceLine(name if file == "-" else file, int(line)) if line else None  # "-" is a text
+        raise KernelError(f"{name} does not hold a valid module: {error}", source=source) from error

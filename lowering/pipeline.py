@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from mosaic_gpu import dialect
 from mosaic_gpu.dialect._mlir import PassManager, ir
 from mosaic_gpu.errors import KernelError
-from mosaic_gpu.lowering.artifacts import Cubin, LlvmIr, Ptx, launch_of
+from mosaic_gpu.lowering.artifacts import Cubin, LlvmIr, Ptx, read_llvm, read_ptx
 from mosaic_gpu.lowering.cubin import assemble_cubin
-from mosaic_gpu.lowering.diagnostics import parse_module, translated_errors
+from mosaic_gpu.lowering.diagnostics import parse_module_file, translated_errors
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.llvm import translate_to_llvm
 from mosaic_gpu.lowering.options import LoweringOptions
@@ -55,14 +55,14 @@ class Stage:
       suffix: of a file that holds the artifact.
       run: makes the artifact of the one before (the first stage: of a `KernelCall`).
       show: the artifact as text or bytes.
-      read: the artifact in a file, whose name is given for messages.
+      read: the artifact in a file.
     """
 
     name: str
     suffix: str
     run: Callable[[Artifact, LoweringOptions], Artifact]
     show: Callable[[Artifact], str | bytes]
-    read: Callable[[bytes, str], Artifact]
+    read: Callable[[Path], Artifact]
 
 
 # Is told of each stage that ran: its artifact and the seconds it took.
@@ -117,29 +117,26 @@ def _show_cubin(artifact: Cubin) -> bytes:
     return artifact.data
 
 
-def _read_module(data: bytes, file: str) -> ir.Module:
-    return parse_module(data.decode(), file)
+def _read_llvm_file(path: Path) -> LlvmIr:
+    return read_llvm(path.read_text())
 
 
-def _read_llvm(data: bytes, file: str) -> LlvmIr:
-    return LlvmIr(data.decode(), launch_of(data.decode()))
+def _read_ptx_file(path: Path) -> Ptx:
+    return read_ptx(path.read_text())
 
 
-def _read_ptx(data: bytes, file: str) -> Ptx:
-    return Ptx(data.decode(), launch_of(data.decode()))
-
-
-def _read_cubin(data: bytes, file: str) -> Cubin:
+def _read_cubin_file(path: Path) -> Cubin:
+    data = path.read_bytes()
     return Cubin(data, read_resources(data), None)
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("dialect", ".dialect.mlir", _lower_call, _show_module, _read_module),
-    Stage("layouts", ".layouts.mlir", _run_layout_passes, _show_module, _read_module),
-    Stage("nvvm", ".nvvm.mlir", _convert_to_nvvm, _show_module, _read_module),
-    Stage("llvm", ".ll", translate_to_llvm, _show_text, _read_llvm),
-    Stage("ptx", ".ptx", compile_to_ptx, _show_text, _read_ptx),
-    Stage("cubin", ".cubin", assemble_cubin, _show_cubin, _read_cubin),
+    Stage("dialect", ".dialect.mlir", _lower_call, _show_module, parse_module_file),
+    Stage("layouts", ".layouts.mlir", _run_layout_passes, _show_module, parse_module_file),
+    Stage("nvvm", ".nvvm.mlir", _convert_to_nvvm, _show_module, parse_module_file),
+    Stage("llvm", ".ll", translate_to_llvm, _show_text, _read_llvm_file),
+    Stage("ptx", ".ptx", compile_to_ptx, _show_text, _read_ptx_file),
+    Stage("cubin", ".cubin", assemble_cubin, _show_cubin, _read_cubin_file),
 )
 
 STAGE_NAMES: tuple[str, ...] = tuple(stage.name for stage in STAGES)
@@ -231,7 +228,7 @@ def show_call(call: KernelCall, stage: str) -> str | bytes:
 
 def read_artifact(stage: str, path: Path) -> Artifact:
     """The artifact that stage `stage` made, read from a file; modules need a current context."""
-    return STAGES[stage_index(stage)].read(path.read_bytes(), str(path))
+    return STAGES[stage_index(stage)].read(path)
 
 
 @dataclass(frozen=True)

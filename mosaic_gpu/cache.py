@@ -120,7 +120,8 @@ def compile_ptx(call: KernelCall, observer: Observer | None = None) -> Ptx:
 
     `observer` is told of the stages that ran: with a hit, "dialect" alone.
     """
-    from mosaic_gpu.lowering.pipeline import STAGES, compilation_context, run_stages, stage_index
+    from mosaic_gpu.lowering.artifacts import read_ptx
+    from mosaic_gpu.lowering.pipeline import compilation_context, run_stages
 
     options, store = call.options, default_cache()
     with compilation_context():
@@ -128,9 +129,8 @@ def compile_ptx(call: KernelCall, observer: Observer | None = None) -> Ptx:
         key = _ptx_key(module, options)
         found = store.load(key) if store is not None else None
         if found is not None:
-            ptx: Ptx = STAGES[stage_index("ptx")].read(found, key)
-            return ptx
-        ptx = run_stages(module, options, start="dialect", stop="ptx", observer=observer)
+            return read_ptx(found.decode())
+        ptx: Ptx = run_stages(module, options, start="dialect", stop="ptx", observer=observer)
     if store is not None:
         store.store(key, ptx.text.encode())
     return ptx

@@ -150,3 +150,9 @@ def test_compiling_again_and_again_does_not_grow_the_process() -> None:
     assert resident_kilobytes() - before < 1000  # unfreed LLVM IR text and passes were 14 kB a kernel
 
 
+def test_an_op_of_a_file_without_locations_is_at_its_line_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "plain.mlir"
+    with compilation_context():
+        path.write_text(str(parse_module(SINES, "sines")))  # prints no locations
+        text = run_stages(read_artifact("nvvm", path), OPTIONS, start="nvvm", stop="ptx").text
+    assert f'"{path}"' in text
