@@ -15,11 +15,12 @@ from jax import lax
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.kernel import kernel_call
+from mosaic_gpu.lowering.diagnostics import parse_module
 from mosaic_gpu.lowering.jaxpr import lower_kernel
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
 from mosaic_gpu.lowering.passes.check_layouts import check_layouts
-from mosaic_gpu.lowering.pipeline import compilation_context, layout_passes, parse_module
+from mosaic_gpu.lowering.pipeline import compilation_context, layout_passes
 from tests.support.kernels import one_block
 
 STEPS: dict[str, Any] = {

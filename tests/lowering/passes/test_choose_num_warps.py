@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mosaic_gpu.errors import KernelError
+from mosaic_gpu.lowering.diagnostics import parse_module
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps, choose
-from mosaic_gpu.lowering.pipeline import compilation_context, parse_module
+from mosaic_gpu.lowering.pipeline import compilation_context
 
 
 @pytest.mark.parametrize(

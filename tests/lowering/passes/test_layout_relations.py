@@ -76,9 +76,8 @@ def test_a_reshape(shapes: tuple[Coordinate, Coordinate], data: st.DataObject) -
 def test_a_broadcast(case: tuple[Coordinate, Layout], data: st.DataObject) -> None:
     shape, layout = case
     dim = data.draw(st.integers(0, len(shape) - 1))
-    stretched = np.broadcast_to(
-        np.expand_dims(numbered((shape[dim],)), [d for d in range(len(shape)) if d != dim]), shape
-    )
+    seen = [n if d == dim else 1 for d, n in enumerate(shape)]
+    stretched = np.broadcast_to(numbered((shape[dim],)).reshape(seen), shape)
     relation = Broadcast((shape[dim],), shape, (dim,))
     assert stays(relation.backward(layout), (shape[dim],), layout, stretched)
     assert relation.cost(relation.backward(layout), layout, 4) == 0

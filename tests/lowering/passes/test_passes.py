@@ -18,13 +18,14 @@ from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
 from mosaic_gpu.dialect._mlir import PassManager
+from mosaic_gpu.lowering.diagnostics import parse_module
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
 from mosaic_gpu.lowering.passes.check_layouts import check_layouts
 from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
 from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
 from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
-from mosaic_gpu.lowering.pipeline import compilation_context, parse_module
+from mosaic_gpu.lowering.pipeline import compilation_context
 
 FILES = sorted(Path(__file__).parent.glob("*.mlir"))
 PASSES: dict[str, Any] = {p.name: p for p in (AssignLayouts(), ChooseNumWarps(), InsertBarriers(), PlanSharedMemory())}
@@ -35,7 +36,8 @@ def run_file(path: Path) -> str:
     text = path.read_text()
     names, *settings = text.splitlines()[0].removeprefix("// RUN: ").split()
     values = dict(setting.split("=") for setting in settings)
-    options = LoweringOptions(**{key: int(v) if v.isdigit() else v for key, v in values.items()})
+    given: dict[str, Any] = {key: int(v) if v.isdigit() else v for key, v in values.items()}
+    options = LoweringOptions(**given)
     with compilation_context():
         module = parse_module(text, path.name)
         for name in names.split(","):

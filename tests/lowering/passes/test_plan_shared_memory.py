@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mosaic_gpu.errors import KernelError
+from mosaic_gpu.lowering.diagnostics import parse_module
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.plan_shared_memory import Buffer, PlanSharedMemory, place
-from mosaic_gpu.lowering.pipeline import compilation_context, parse_module
+from mosaic_gpu.lowering.pipeline import compilation_context
 
 buffers = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 20), st.integers(0, 10)), max_size=12)
 
