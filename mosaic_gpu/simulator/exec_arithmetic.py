@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.simulator import floats, halves
+from mosaic_gpu.simulator import floats, halves, integers
 from mosaic_gpu.simulator.ptx import TYPES
 from mosaic_gpu.simulator.registry import Decoder, Kernel, Operation, instruction
 
@@ -224,27 +224,13 @@ def carry_operation(d: Decoder, arity: int, name: str, *, carry_in: bool, carry_
     flag = d.carry(read=carry_in, write=carry_out)
 
     def run(slots: list[Array], frame: Any) -> None:
-        slots[o][...], carry = add_with_carry(
+        slots[o][...], carry = integers.add_with_carry(
             slots[a], slots[b], slots[flag] if carry_in else None, name == "sub", bits
         )
         if carry_out:
             slots[flag][...] = carry
 
     return run
-
-
-def add_with_carry(a: Array, b: Array, carry: Array | None, subtract: bool, bits: int) -> tuple[Array, Array]:
-    """(sum, carry out) of unsigned or signed words; a subtraction's carry is its borrow."""
-    unsigned = np.dtype(f"u{bits // 8}")
-    x, y = np.ascontiguousarray(a).view(unsigned), np.ascontiguousarray(b).view(unsigned)
-    extra = np.zeros(1, unsigned) if carry is None else carry.astype(unsigned)
-    if subtract:
-        first = x - y
-        total = first - extra
-        return total.view(a.dtype), (x < y) | (first < extra)
-    first = x + y
-    total = first + extra
-    return total.view(a.dtype), (first < x) | (total < first)
 
 
 @instruction("mul")
@@ -254,9 +240,9 @@ def exec_mul(d: Decoder) -> Operation:
         return float_operation(d, 2, "mul")
     how = d.one_of(("lo", "hi", "wide"))
     if how == "wide":
-        return d.binary(_mul_wide, kind, wide_type(kind))
+        return d.binary(integers.mul_wide, kind, wide_type(kind))
     if how == "hi":
-        return d.binary(mul_high, kind)
+        return d.binary(integers.mul_high, kind)
     if how != "lo":
         raise d.fail(".lo, .hi or .wide expected")
     return d.binary(np.multiply, kind)
@@ -282,33 +268,6 @@ def wide_type(kind: str) -> str:
     return f"{kind[0]}{2 * int(kind[1:])}"
 
 
-def _mul_wide(a: Array, b: Array, out: Array) -> None:
-    np.multiply(a, b, out, dtype=np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}"))
-
-
-def mul_high(a: Array, b: Array, out: Array) -> None:
-    """The upper half of the product."""
-    width = a.dtype.itemsize
-    if width < 8:
-        wide = np.dtype(f"{a.dtype.kind}{2 * width}")
-        out[...] = np.right_shift(np.multiply(a, b, dtype=wide), wide.type(8 * width))
-        return
-    x, y = np.ascontiguousarray(a).view(np.uint64), np.ascontiguousarray(b).view(np.uint64)
-    top = _mul_high_u64(x, y)
-    if a.dtype.kind == "i":
-        top = top - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    out[...] = top.view(out.dtype)
-
-
-def _mul_high_u64(x: Array, y: Array) -> Array:
-    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
-    xl, xh, yl, yh = x & mask, x >> half, y & mask, y >> half
-    middle = xh * yl + ((xl * yl) >> half)
-    other = xl * yh + (middle & mask)
-    top: Array = xh * yh + (middle >> half) + (other >> half)
-    return top
-
-
 @instruction("mad")
 def exec_mad(d: Decoder) -> Operation:
     kind = d.type()
@@ -318,32 +277,12 @@ def exec_mad(d: Decoder) -> Operation:
     if carry and how in ("lo", "hi"):
         return _mad_carry(d, how, carry_in=False, carry_out=True)
     if how == "wide":
-        return d.ternary(_mad_wide, (kind, kind, wide_type(kind)), wide_type(kind))
+        return d.ternary(integers.mad_wide, (kind, kind, wide_type(kind)), wide_type(kind))
     if how == "lo":
-        return d.ternary(_mad_low, (kind,) * 3, kind)
+        return d.ternary(integers.mad_low, (kind,) * 3, kind)
     if how != "hi" or carry:
         raise d.fail(".lo, .hi or .wide expected")
-    return d.ternary(_mad_high_saturating if clamp else _mad_high, (kind,) * 3, kind)
-
-
-def _mad_wide(a: Array, b: Array, c: Array, out: Array) -> None:
-    np.add(np.multiply(a, b, dtype=out.dtype), c, out)
-
-
-def _mad_low(a: Array, b: Array, c: Array, out: Array) -> None:
-    np.add(np.multiply(a, b), c, out)
-
-
-def _mad_high(a: Array, b: Array, c: Array, out: Array) -> None:
-    high = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
-    mul_high(a, b, high)
-    np.add(high, c, out)
-
-
-def _mad_high_saturating(a: Array, b: Array, c: Array, out: Array) -> None:
-    high = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
-    mul_high(a, b, high)
-    out[...] = np.clip(high.astype(np.int64) + c, -(1 << 31), (1 << 31) - 1)
+    return d.ternary(integers.mad_high_saturating if clamp else integers.mad_high, (kind,) * 3, kind)
 
 
 @instruction("madc")
@@ -362,10 +301,10 @@ def _mad_carry(d: Decoder, how: str, *, carry_in: bool, carry_out: bool) -> Oper
     def run(slots: list[Array], frame: Any) -> None:
         product = np.empty(np.broadcast_shapes(slots[a].shape, slots[b].shape), slots[a].dtype)
         if how == "hi":
-            mul_high(slots[a], slots[b], product)
+            integers.mul_high(slots[a], slots[b], product)
         else:
             np.multiply(slots[a], slots[b], product)
-        total, carry = add_with_carry(product, slots[c], slots[flag] if carry_in else None, False, bits)
+        total, carry = integers.add_with_carry(product, slots[c], slots[flag] if carry_in else None, False, bits)
         slots[o][...] = total
         if carry_out:
             slots[flag][...] = carry
@@ -390,39 +329,15 @@ def exec_fma(d: Decoder) -> Operation:
 def exec_div(d: Decoder) -> Operation:
     kind = d.type()
     if not is_float(kind):
-        return d.binary(divide_integers, kind)
+        return d.binary(integers.divide_integers, kind)
     if d.one_of(("approx", "full")):
         return _emit(d, single_kernel("div", "rn", d.flag("ftz"), False), kind, 2)
     return float_operation(d, 2, "div")
 
 
-def divide_integers(a: Array, b: Array, out: Array) -> None:
-    """Truncating division; by zero it gives all ones, as the hardware does."""
-    if a.dtype.kind == "u":
-        result = np.floor_divide(a, b)
-    else:
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        quotient = np.abs(a).view(unsigned) // np.abs(b).view(unsigned)
-        negative = (a < 0) != (b < 0)
-        result = np.where(negative, np.negative(quotient), quotient).view(a.dtype)
-    zero = b == 0
-    out[...] = np.where(zero, np.array(-1).astype(a.dtype), result) if zero.any() else result
-
-
 @instruction("rem")
 def exec_rem(d: Decoder) -> Operation:
-    return d.binary(remainder_integers, d.type())
-
-
-def remainder_integers(a: Array, b: Array, out: Array) -> None:
-    """The remainder of the truncating division, with the sign of `a`; by zero it gives `a`."""
-    if a.dtype.kind == "u":
-        result = np.remainder(a, b)
-    else:
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        rest = np.remainder(np.abs(a).view(unsigned), np.abs(b).view(unsigned))
-        result = np.where(a < 0, np.negative(rest), rest).view(a.dtype)
-    out[...] = np.where(b == 0, a, result)
+    return d.binary(integers.remainder_integers, d.type())
 
 
 @instruction("abs")

@@ -191,7 +191,7 @@ def test_dp4a_sums_four_products(kinds: tuple[str, str]) -> None:
             [int.from_bytes([v >> 8 * i & 255], signed=k[0] == "s") for i in range(4)]
             for v, k in ((x, kinds[0]), (y, kinds[1]))
         ]
-        return z + sum(p * q for p, q in zip(*parts, strict=True))
+        return z + sum(int(p) * int(q) for p, q in zip(*parts, strict=True))
 
     got = evaluate(f"dp4a.{kinds[0]}.{kinds[1]} %d, %a, %b, %c;", "b32", ("b32", a), ("b32", b), ("b32", c))
     assert_bits(got, words(dot, 32, a, b, c), a, b, c)

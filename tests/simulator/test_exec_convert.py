@@ -92,7 +92,7 @@ def test_floats_to_integers_saturate(mode: str, to: str, of: str) -> None:
     low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if to[0] == "s" else (0, 2**width - 1)
     # PTX ISA, cvt: NaN becomes 0 unless one of the types has 64 bits; then it is 1 << (width - 1).
     nan = 1 << (width - 1) if of == "f64" or width == 64 else 0
-    whole = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode]
+    whole: Any = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode]
     want = []
     for v in values:
         if math.isnan(v):
