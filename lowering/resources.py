@@ -20,6 +20,7 @@ _SVAL = 4
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB = 2
+_ENTRY = 0x10  # STO_CUDA_ENTRY in a symbol's st_other
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -71,7 +72,7 @@ def read_resources(image: bytes, entry: str | None = None, report: str = "") -> 
       ToolError: `image` is not a cubin, or has no such kernel.
     """
     sections = {s.name: s for s in _sections(image)}
-    kernels = [name.removeprefix(".text.") for name in sections if name.startswith(".text.")]
+    kernels = _kernels(image, sections)
     if entry is None and len(kernels) == 1:
         entry = kernels[0]
     if entry not in kernels:
@@ -125,11 +126,22 @@ def _function_facts(image: bytes, sections: dict[str, _Section], entry: str) -> 
     return facts[_REGISTERS], facts.get(_FRAME_SIZE, 0)
 
 
+def _kernels(image: bytes, sections: dict[str, _Section]) -> list[str]:
+    """The entry points: other code sections hold functions that they call, such as the slow path of a division."""
+    return [name for name, other in _symbols(image, sections) if other & _ENTRY and f".text.{name}" in sections]
+
+
 def _symbol_number(image: bytes, sections: dict[str, _Section], name: str) -> int:
-    symbols = next(s for s in sections.values() if s.type == _SYMTAB)
+    return next(i for i, (symbol, _) in enumerate(_symbols(image, sections)) if symbol == name)
+
+
+def _symbols(image: bytes, sections: dict[str, _Section]) -> list[tuple[str, int]]:
+    """Name and st_other of each symbol, in order."""
+    table = next((s for s in sections.values() if s.type == _SYMTAB), None)
+    if table is None or ".strtab" not in sections:
+        raise ToolError("the cubin has no symbols")
     strings = sections[".strtab"].bytes_of(image)
-    entries = _SYMBOL.iter_unpack(symbols.bytes_of(image))
-    return next(i for i, e in enumerate(entries) if _string(strings, e[0]) == name)
+    return [(_string(strings, e[0]), e[2]) for e in _SYMBOL.iter_unpack(table.bytes_of(image))]
 
 
 def _records(info: bytes) -> Iterator[tuple[int, int, int]]:

@@ -6,11 +6,13 @@ import argparse
 import importlib.util
 import re
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mosaic_gpu.errors import KernelError
+from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine
 
 _SHAPE = re.compile(r"(\w+)\[([\d,\s]*)\]")
 _DTYPES = {
@@ -68,7 +70,8 @@ def _calls(options: argparse.Namespace) -> list[Any]:
 
     arguments = _arguments(options.shape)
     function = load_function(options.source)
-    calls = trace_calls(function, *arguments, target=options.target)
+    with _users_code(options.source):
+        calls = trace_calls(function, *arguments, target=options.target)
     chosen = [call for call in calls if options.kernel in (None, call.name)]
     if not chosen:
         names = ", ".join(call.name for call in calls) or "none"
@@ -87,7 +90,8 @@ def load_function(source: str) -> Callable[..., Any]:
         raise KernelError(f"{source!r} names no function", expected="FILE:FUNCTION, or FILE with --from STAGE")
     if not Path(file).is_file():
         raise KernelError(f"there is no file {file!r}")
-    found: Any = _load_file(Path(file))
+    with _users_code(source):
+        found: Any = _load_file(Path(file))
     for name in path.split("."):
         if not hasattr(found, name):
             raise KernelError(f"{file} has no {path!r}", expected=f"one of {', '.join(_public_callables(found))}")
@@ -95,6 +99,23 @@ def load_function(source: str) -> Callable[..., Any]:
     if not callable(found):
         raise KernelError(f"{source} is no function", got=repr(found))
     return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _users_code(source: str) -> Iterator[None]:
+    """An exception of the user's own code inside becomes a `KernelError` at the user's line.
+
+    The code of a file that a user names may raise anything, hence the broad clause; errors of ours pass.
+    """
+    try:
+        yield
+    except MosaicGpuError:
+        raise
+    except Exception as error:
+        file = str(Path(source.rpartition(":")[0]).resolve())
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if str(Path(f.filename).resolve()) == file]
+        line = SourceLine(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
+        raise KernelError(f"{source} raises {type(error).__name__}: {error}", source=line) from error
 
 
 def _public_callables(owner: Any) -> list[str]:

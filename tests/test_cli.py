@@ -40,6 +40,10 @@ def both(x):
 def neither(x):
     return x
 
+def wrong(x):
+    m, n = x.shape
+    return x
+
 class Holder:
     double = staticmethod(double)
 
@@ -125,6 +129,23 @@ def test_a_source_that_names_no_function_says_why(
 
 def test_a_dtype_that_does_not_exist_is_named(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'f33[8]' names no dtype" in _fails(capsys, "compile", f"{kernels}:double", "--shape", "f33[8]")
+
+
+def test_an_exception_of_the_users_function_is_a_message_at_its_line(
+    kernels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = _fails(capsys, "compile", f"{kernels}:wrong", "--shape", "f32[8]")
+    line = KERNELS.split("\n").index("    m, n = x.shape") + 1
+    assert "ValueError: not enough values to unpack" in error
+    assert f"at {kernels}:{line} in wrong" in error
+
+
+def test_a_file_that_cannot_be_run_is_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import nonesuch\n")
+    error = _fails(capsys, "compile", f"{path}:f")
+    assert "No module named 'nonesuch'" in error
+    assert f"at {path}:1" in error
 
 
 def test_a_function_without_kernels_is_an_error(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:

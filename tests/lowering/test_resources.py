@@ -72,6 +72,16 @@ def test_the_kernel_is_found_by_name_among_several() -> None:
         read_resources(image)
 
 
+def test_a_function_beside_the_kernel_does_not_count_as_one() -> None:
+    # a correctly rounded division calls its slow path
+    body = "ld.param.u64 %rd1, [x]; .reg .f32 %a, %b; ld.global.f32 %a, [%rd1]; div.rn.f32 %b, %a, %a;"
+    image, report = assemble(
+        HEAD.format("sm_90a") + _kernel("k", 2, body + "st.global.f32 [%rd1+64], %b;"), TARGETS["sm_90a"]
+    )
+    assert b".text.__cuda_sm3x_div_rn" in image
+    assert read_resources(image, report=report) == read_resources(image, "k", report)
+
+
 def test_what_is_no_cubin_is_refused() -> None:
     with pytest.raises(ToolError, match="not a 64-bit ELF"):
         read_resources(b"nonsense")
