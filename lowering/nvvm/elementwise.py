@@ -32,9 +32,10 @@ def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
     narrow = next((e for e in map(element_of, kinds) if is_fp8(e) or is_int4(e)), None)
     if narrow is not None:
         return [_on_bytes(conversion, op, narrow)]
-    if not is_selectable(operation.name, emit.element(results[0])):
+    elements = [str(emit.element(t)) for t in (operands[0].type, results[0])]
+    if not is_selectable(operation.name, *elements):
         where = source_of(operation.location)
-        raise UnsupportedError(f"{operation.name} on {emit.element(results[0])}", source=where)
+        raise UnsupportedError(f"{operation.name} from {elements[0]} to {elements[1]}", source=where)
     attributes = {key: operation.attributes[key] for key in operation.attributes}
     return list(emit.op(operation.name, results, operands, attributes).results)
 
@@ -77,6 +78,8 @@ def convert_cast(conversion: Conversion, op: Any) -> list[ir.Value]:
     """
     operation = op.operation
     source, target = (element_of(v.type) for v in (operation.operands[0], operation.results[0]))
+    if str(target) == "i1":  # not every such truncation can be selected
+        return [emit.compare(emit.NE, emit.and_(conversion.get(operation.operands[0]), 1), 0)]
     if not any(is_fp8(e) or is_int4(e) for e in (source, target)):
         return list(convert_elementwise(conversion, op))
     if (str(source) == "f64" and is_fp8(target)) or (is_fp8(source) and is_fp8(target)):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mosaic_gpu import dialect
-from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.attrs import layout_attr
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_kernel import KernelOp
@@ -33,6 +33,17 @@ def array_attr(numbers: Sequence[int]) -> ir.ArrayAttr:
 
 def int_attr(number: int) -> ir.IntegerAttr:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), number)
+
+
+def constant(element: ir.Type, number: Any) -> ir.Value:
+    """A scalar constant."""
+    is_int = isinstance(element, ir.IntegerType)
+    attr = ir.IntegerAttr.get(element, number) if is_int else ir.FloatAttr.get(element, number)
+    return arith.ConstantOp(element, attr).result
+
+
+def i32(number: int) -> ir.Value:
+    return constant(ir.IntegerType.get_signless(32), number)
 
 
 def tile(shape: Sequence[int], element: ir.Type, layout: Layout | None) -> ir.Type:
