@@ -378,8 +378,8 @@ def exec_min(d: Decoder) -> Operation:
         relu = d.flag("relu")
         return d.binary(_integer_minimum(largest, relu), kind)
     flush, nan = d.flag("ftz"), d.flag("NaN")
-    if d.flag("xorsign"):
-        raise d.refuse("modifier .xorsign")
+    if d.flag("xorsign") or len(d.operands) == 4:
+        raise d.refuse("modifier .xorsign" if len(d.operands) == 3 else "three sources")
     return _emit(d, _float_minimum(kind, largest, nan, flush), kind, 2)
 
 

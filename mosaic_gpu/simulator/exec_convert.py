@@ -27,15 +27,15 @@ _PACKED = ("f16x2", "bf16x2", "e4m3x2", "e5m2x2")
 def exec_cvt(d: Decoder) -> Operation:
     rounding = d.one_of((*_FLOAT, *_INTEGER))
     flush, clamp, relu, finite = d.flag("ftz"), d.flag("sat"), d.flag("relu"), d.flag("satfinite")
-    if len(d.types) != 2:
+    if len(d.types) != 2 or d.words or rounding == "rs":
         raise d.refuse()
     to, of = d.type(0), d.type(1)
     if to in _PACKED or of in _PACKED:
         return _cvt_packed(d, to, of, rounding, relu, finite)
     if to == "tf32":
         return d.unary(_to_tf32(rounding, relu), "f32", "b32")
-    if finite or rounding in ("rs", "rna"):
-        raise d.refuse("modifier .satfinite" if finite else f"modifier .{rounding}")
+    if finite or rounding == "rna":
+        raise d.refuse("modifier .satfinite" if finite else "modifier .rna")
     d.count(2)
     if "f" not in to and "f" not in of:
         return _cvt_integers(d, to, of, clamp)

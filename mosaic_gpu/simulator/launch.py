@@ -21,7 +21,7 @@ from mosaic_gpu.simulator.prepare import Kernel
 from mosaic_gpu.simulator.wave import Counters, Shape, Wave
 
 #: Threads that are resident at once, and the bytes of registers and local memory they may take.
-RESIDENT_THREADS = 1 << 16
+RESIDENT_THREADS = 1 << 15
 RESIDENT_BYTES = 1 << 28
 #: Shared memory of a block on sm_90.
 MAX_SHARED_BYTES = 232448

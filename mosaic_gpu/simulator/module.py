@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from mosaic_gpu.errors import SimulationError, UnsupportedError
 from mosaic_gpu.simulator import instructions as _instructions  # noqa: F401  registers the instructions
 from mosaic_gpu.simulator.launch import Dims, LaunchResult, launch
@@ -27,7 +29,8 @@ class Module:
         for function in self.program.functions.values():
             if function.is_entry and not function.declared_only:
                 try:
-                    self.kernels[function.name] = prepare(self.program, function)
+                    with np.errstate(all="ignore"):
+                        self.kernels[function.name] = prepare(self.program, function)
                 except UnsupportedError as error:
                     self.refused[function.name] = error
         if self.refused and not self.kernels:

@@ -118,7 +118,7 @@ class Decoder:
     def type(self, index: int = -1) -> str:
         """The `index`-th type in the instruction's name."""
         if not self.types:
-            raise self.fail("a type is missing")
+            raise self.refuse("it has no type that the simulator knows")
         return self.types[index]
 
     def finish(self) -> None:
