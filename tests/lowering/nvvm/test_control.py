@@ -45,7 +45,7 @@ def test_a_branch_gives_a_tile_of_either_side(taken: int) -> None:
             scf.YieldOp([arith.MulIOp(value, value).result])
         store(branch.results[0], out)
 
-    (found,) = run(body, [x, np.int32(taken)], [((100,), np.int32)], 2)
+    (found,) = run(body, [x, np.array(taken, np.int32)], [((100,), np.int32)], 2)
     np.testing.assert_array_equal(found, x if taken else x * x)
 
 

@@ -18,7 +18,7 @@ FP8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", 
 LAYOUT_OF_ALL = Layout.blocked((256,), 4, 2)
 
 
-def fp8(name: str) -> np.dtype[Any]:
+def fp8(name: str) -> Any:
     return np.dtype(getattr(ml_dtypes, name))
 
 

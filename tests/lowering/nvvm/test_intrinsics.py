@@ -61,7 +61,7 @@ def use(number: int, name: str, operand: str, results: tuple[str, ...], predicat
 
 
 def compile_all(name: str) -> None:
-    """Compiles a kernel with every signature of an op; prints the op before, so that the last line names what failed."""
+    """Compiles a kernel with every signature of an op; prints its name before: the last line tells what failed."""
     from mosaic_gpu import dialect
     from mosaic_gpu.dialect._mlir import ir
     from mosaic_gpu.lowering.llvm import translate_to_llvm

@@ -13,7 +13,7 @@ from mosaic_gpu.dialect.ops_memory import SubviewOp
 from mosaic_gpu.dialect.types import element_of, ref_type
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering import launch as launch_module
-from mosaic_gpu.lowering.launch import MAX_GRID_X, grid_of, launch_facts
+from mosaic_gpu.lowering.launch import grid_of, launch_facts
 from mosaic_gpu.lowering.nvvm import convert_to_nvvm
 from mosaic_gpu.lowering.nvvm import kernel as kernel_module
 from mosaic_gpu.lowering.options import LoweringOptions
@@ -42,15 +42,6 @@ def test_program_ids_count_the_last_dimension_fastest(grid: tuple[int, ...]) -> 
     (found,) = run(body, [], [((total,), np.int32)], 1, grid=grid)
     expected = [int("".join(map(str, index)) or "0") for index in np.ndindex(*grid)]
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    ("extents", "blocks"),
-    [((), (1, 1, 1)), ((5, 0), (0, 1, 1)), ((3, 4), (12, 1, 1)), ((MAX_GRID_X, 3), (MAX_GRID_X, 3, 1))],
-    ids=str,
-)
-def test_grids_are_flattened_over_x_then_y(extents: tuple[int, ...], blocks: tuple[int, int, int]) -> None:
-    assert grid_of(extents) == blocks
 
 
 def test_a_grid_beyond_x_covers_every_block_and_leaves_out_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.layouts import Layout
-from mosaic_gpu.dialect.ops_memory import AllocOp, GatherOp, ScatterOp, SubviewOp
 from mosaic_gpu.dialect.ops_kernel import BarrierOp
+from mosaic_gpu.dialect.ops_memory import AllocOp, GatherOp, ScatterOp, SubviewOp
 from mosaic_gpu.dialect.types import SMEM, element_of, ref_space, ref_type
 from tests.lowering.nvvm.harness import Array, array_attr, i32, int_attr, load, ptx_of, run, store, tile
 from tests.lowering.nvvm.layouts import random_array, random_dtype, random_layout, random_shape
