@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +108,7 @@ def test_four_bit_integers_take_a_byte_in_the_kernels_memory() -> None:
 def test_a_write_past_an_array_is_found(offset: int) -> None:
     def body(o: Array) -> None:
         start = o.ctypes.data + (4 if offset > 0 else -1)
-        neighbour = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * 1).from_address(start))
+        neighbour = np.ctypeslib.as_array((ctypes.c_uint8 * 1).from_address(start))
         neighbour[0] = 1
 
     with pytest.raises(SimulationError, match=f"memory {'after' if offset > 0 else 'before'} result 0 of kernel k"):
