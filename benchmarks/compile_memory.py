@@ -59,10 +59,10 @@ def main() -> int:
             jax.clear_caches()  # what JAX keeps of each traced function is not ours
             gc.collect()
         sizes.append(resident_bytes())
-        if number % (count // 10 or 1) == 0:
+        if number % max(count // 10, 1) == 0:
             print(f"{number:5} kernels {sizes[-1] / 2**20:8.1f} MiB")
     half = count // 2
-    growth = (min(sizes[-50:]) - min(sizes[half : half + 50])) / (count - half - 50 or 1)
+    growth = (min(sizes[-50:]) - min(sizes[half : half + 50])) / max(count - half - 50, 1)
     print(f"growth over the last {count - half}: {growth:.0f} bytes a kernel")
     return int(growth > _ALLOWED_BYTES_PER_KERNEL)
 
