@@ -62,7 +62,9 @@ def lower_scatter(
     combine = _combination(ctx, update_jaxpr)
     windows = _windows(ctx, indices, updates, params["dimension_numbers"], params["mode"])
     memory = spill(operand)
-    if windows.count > 1 and unique_indices:
+    if windows.count == 1:
+        _write_one(memory, windows, combine)
+    elif unique_indices:
         _write_together(memory, windows, combine)
     else:
         _write_in_turn(memory, windows, combine)
@@ -99,6 +101,19 @@ def _windows(ctx: RuleContext, indices: ir.Value, updates: ir.Value, dims: Any, 
     return Windows(count, sizes, tuple(sorted(dropped)), Starts(places, valid), flat)
 
 
+def _write_one(memory: ir.Value, windows: Windows, combine: Combine | None) -> None:
+    """The only window."""
+    starts = windows.starts
+    offsets = [emit.int_constant(0) if p is None else emit.reshape(p, ()) for p in starts.places]
+    valid = None if starts.valid is None else emit.reshape(starts.valid, ())
+    update = emit.reshape(windows.updates, shape_of(windows.updates.type)[1:])
+    _write(emit.subview(memory, offsets, windows.sizes, dropped=windows.dropped), update, valid, combine)
+
+
+def _write(view: ir.Value, update: ir.Value, valid: ir.Value | None, combine: Combine | None) -> None:
+    emit.store(update if combine is None else combine(emit.load(view), update), view, valid)
+
+
 def _write_in_turn(memory: ir.Value, windows: Windows, combine: Combine | None) -> None:
     """A loop over the updates; each changes a box of `memory`."""
     starts, zero = windows.starts, emit.int_constant(0)
@@ -114,8 +129,7 @@ def _write_in_turn(memory: ir.Value, windows: Windows, combine: Combine | None) 
         offsets = [step, *(zero for _ in window)]
         update = emit.load(emit.subview(updates, offsets, [1, *window], dropped=[0]))
         view = emit.subview(memory, [one(p, step) for p in places], windows.sizes, dropped=windows.dropped)
-        value = update if combine is None else combine(emit.load(view), update)
-        emit.store(value, view, None if valid is None else one(valid, step))
+        _write(view, update, None if valid is None else one(valid, step), combine)
         return []
 
     repeat(windows.count, body, [])

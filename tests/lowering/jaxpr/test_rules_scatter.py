@@ -29,3 +29,8 @@ def test_updates_that_cannot_meet_are_applied_together() -> None:
 
 def test_nothing_to_update_changes_nothing() -> None:
     assert ops_of(lambda v, k: v.at[k[:0]].add(1.0)) == (0, 0)
+
+
+def test_a_single_window_needs_no_loop() -> None:
+    assert ops_of(lambda v, k: v.at[k[0]].add(1.0)) == (0, 0)
+    assert ops_of(lambda v, k: v.at[2:5].set(1.0)) == (0, 0)
