@@ -113,3 +113,8 @@ def test_damaged_texts_give_errors_with_a_line_and_nothing_else(seed: int) -> No
             Module(text)
         except (SimulationError, UnsupportedError) as error:
             assert "PTX line" in str(error)  # noqa: PT017
+
+
+def test_registers_of_128_bits_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"PTX line 7: .*\.b128 registers"):
+        Module(kernel_text(".reg .b128 %q;", []))
