@@ -167,4 +167,5 @@ def convert_program_id(conversion: Conversion, op: Any) -> list[ir.Value]:
 def convert_barrier(conversion: Conversion, op: Any) -> list[ir.Value]:
     """`bar.sync 0` for all threads of the block."""
     emit.barrier()
+    conversion.shared.note_barrier()
     return []

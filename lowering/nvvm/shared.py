@@ -1,13 +1,16 @@
 """The block's shared memory: planned allocations, then a region for exchanges between threads.
 
-All of it is one extern array.  The exchange region is used over and over, so each use starts with a
-barrier: threads may still be reading what the use before left there.  Only the first use of a kernel, outside
-of any loop or branch, needs none.
+All of it is one extern array.  An exchange is: store, barrier, load.  The region is used over and over, and
+threads may still be reading what the exchange before left there; so an exchange starts with a barrier, unless
+
+* nothing was exchanged before, outside of any loop or branch, or a barrier stands between; or
+* the exchange before is in the same straight-line code and has other bytes: whoever stores now has passed the
+  barrier in its middle, and so has everybody read what was there before that.  Small exchanges take turns in this way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.errors import UnsupportedError
@@ -17,6 +20,8 @@ LIMIT_BYTES = 227 * 1024
 """The most dynamic shared memory that a block may have on Hopper (CUDA's compute capabilities table)."""
 ALIGNMENT = 16
 MIN_WINDOW_BYTES = 1024
+TURNS_BYTES = 8192
+"""Up to here exchanges spread, to save barriers; more would take shared memory from other blocks."""
 
 
 @dataclass
@@ -32,9 +37,13 @@ class SharedMemory:
 
     base: ir.Value
     planned_bytes: int
-    entry_block: ir.Block | None = None
+    entry_block: InitVar[ir.Block | None] = None
     exchange_bytes: int = 0
-    _used: bool = False
+    _idle_block: ir.Block | None = None
+    _last: tuple[ir.Block, int, int] | None = None
+
+    def __post_init__(self, entry_block: ir.Block | None) -> None:
+        self._idle_block = entry_block
 
     @property
     def start_bytes(self) -> int:
@@ -62,10 +71,27 @@ class SharedMemory:
         return room
 
     def exchange(self, size_bytes: int) -> ir.Value:
-        """A pointer to `size_bytes` bytes that no thread uses any more; emits the barrier that this takes."""
-        self.exchange_bytes = max(self.exchange_bytes, -(-size_bytes // ALIGNMENT) * ALIGNMENT)
-        straight = ir.InsertionPoint.current.block == self.entry_block
-        if self._used or not straight:
+        """A pointer to `size_bytes` bytes that no thread uses any more; emits the barrier that this may take."""
+        size, block = -(-size_bytes // ALIGNMENT) * ALIGNMENT, ir.InsertionPoint.current.block
+        is_idle = self._idle_block is not None and self._idle_block == block
+        start = 0 if is_idle else self._turn(size, block)
+        if start is None:
             emit.barrier()
-        self._used = True
-        return emit.gep(self.base, self.start_bytes)
+            start = 0
+        self._idle_block, self._last = None, (block, start, size)
+        self.exchange_bytes = max(self.exchange_bytes, start + size)
+        return emit.gep(self.base, self.start_bytes + start)
+
+    def note_barrier(self) -> None:
+        """Says that all threads meet here, so that the next exchange of this block needs no barrier of its own."""
+        self._idle_block = ir.InsertionPoint.current.block
+
+    def _turn(self, size: int, block: ir.Block) -> int | None:
+        """Where an exchange fits beside the last one, if that is in the same block; None where a barrier is needed."""
+        if self._last is None or self._last[0] != block:
+            return None
+        _, start, last = self._last
+        if start >= size:
+            return 0
+        end = start + last + size
+        return start + last if end <= min(TURNS_BYTES, self.window_bytes()) else None

@@ -2,7 +2,6 @@
 // CHECK: llvm.load {{.*}} -> vector<4xf32>
 // CHECK: llvm.load {{.*}} -> vector<4xf32>
 // CHECK-NOT: llvm.load
-// CHECK: arith.cmpi ult
 // CHECK: llvm.inline_asm "@$4 ld.global.nc.v4.b32 {$0,$1,$2,$3}, [$5+1024];", "=r,=r,=r,=r,b,l,0,1,2,3"
 // CHECK: llvm.store {{.*}} : vector<4xf32>, !llvm.ptr<1>
 // CHECK: llvm.store {{.*}} : vector<4xf32>, !llvm.ptr<1>
