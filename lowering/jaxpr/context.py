@@ -30,12 +30,14 @@ class KernelState:
       program_ids: the block's coordinate (i32 value) along each grid dimension that the kernel sees
         (those that `vmap` added are not among them).
       grid: the extents of the same dimensions.
+      exclusive: whether no other block can touch memory that this block writes to, while it runs.
     """
 
     options: LoweringOptions
     name: str
     program_ids: tuple[ir.Value, ...] = ()
     grid: tuple[int, ...] = ()
+    exclusive: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,10 @@ class RuleContext:
             used=(True,) * len(avals_out),
         )
         return _as_list(rule(ctx, *values, **params))
+
+    def with_operands(self, avals_in: Sequence[Any]) -> RuleContext:
+        """The same equation, of other operands: where a rule has sorted out what it got."""
+        return replace(self, avals_in=tuple(avals_in))
 
     def out_type(self, index: int = 0) -> ir.Type:
         """The MLIR type of result `index`."""

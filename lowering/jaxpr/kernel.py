@@ -156,7 +156,11 @@ def _emit_body(
     seen = [d for d in range(len(steps)) if d not in mapping.vmapped_dims]
     index_maps = KernelState(call.options, call.name)
     kernel = KernelState(
-        call.options, call.name, tuple(steps[d] for d in seen), tuple(int(mapping.grid[d]) for d in seen)
+        call.options,
+        call.name,
+        program_ids=tuple(steps[d] for d in seen),
+        grid=tuple(int(mapping.grid[d]) for d in seen),
+        exclusive="parallel" not in (call.options.dimension_semantics or ()),
     )
     pairs = zip(mapping.block_mappings, arguments, strict=True)
     views = [block_view(index_maps, block, array, steps) for block, array in pairs]

@@ -62,19 +62,28 @@ class Access:
             inside = self.coordinates.inside if self.outside_is_masked else None
             indices = self.coordinates.indices
             value = emit.gather(self.view, indices, _both(mask, inside, shape_of(indices[0].type)), other)
-        for step in self.steps:
-            value = step.after_read(value)
-        return value
+        return self.from_memory(value)
 
     def write(self, value: ir.Value, mask: ir.Value | None = None) -> None:
         """Writes `value`, except where `mask` is false."""
-        stored, mask = self.to_memory(value), self._in_place(mask)
+        stored, where = self.to_memory(value), self.write_mask(mask)
         if self.coordinates is None:
-            emit.store(stored, self.view, mask)
+            emit.store(stored, self.view, where)
         else:
-            indices = self.coordinates.indices
-            mask = _both(mask, self.coordinates.inside, shape_of(indices[0].type))
-            emit.scatter(stored, self.view, indices, mask)
+            emit.scatter(stored, self.view, self.coordinates.indices, where)
+
+    def write_mask(self, mask: ir.Value | None) -> ir.Value | None:
+        """`mask` as memory wants it: without the elements out of range."""
+        mask = self._in_place(mask)
+        if self.coordinates is None:
+            return mask
+        return _both(mask, self.coordinates.inside, shape_of(self.coordinates.indices[0].type))
+
+    def from_memory(self, value: ir.Value) -> ir.Value:
+        """What memory holds, in the shape and type of what is read."""
+        for step in self.steps:
+            value = step.after_read(value)
+        return value
 
     def to_memory(self, value: ir.Value) -> ir.Value:
         """`value`, of the shape of what is read, in the shape and type of what memory holds."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,16 +15,8 @@ from mosaic_gpu.lowering.jaxpr.context import RuleContext
 from mosaic_gpu.lowering.jaxpr.indexing import Operand
 from mosaic_gpu.lowering.jaxpr.refs import Access, resolve
 from mosaic_gpu.lowering.jaxpr.registry import lowers
-from mosaic_gpu.lowering.jaxpr.scratch import repeat, spill
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
-
-
-@dataclass(frozen=True)
-class _Aval:
-    """Shape and dtype, where a rule makes an abstract value up."""
-
-    shape: tuple[int, ...]
-    dtype: Any
+from mosaic_gpu.lowering.jaxpr.updates import MadeAval, update_one_by_one
 
 
 def _transforms(tree: Any, values: Sequence[ir.Value], avals: Sequence[Any]) -> tuple[Any, ...]:
@@ -66,32 +56,12 @@ def lower_addupdate(ctx: RuleContext, ref: ir.Value, value: ir.Value, *indices: 
     """`ref[indices] += value`; an index array that names a place twice adds twice."""
     access = resolve(ref, _transforms(tree, indices, ctx.avals_in[2:]), writes=True)
     if access.coordinates is not None:
-        _add_one_by_one(ctx, access, value)
+        update_one_by_one(ctx, access, value, "add")
         return []
     aval = ctx.avals_in[1]
     (total,) = ctx.apply("add", (aval, aval), (aval,), access.read(), value)
     access.write(total)
     return []
-
-
-def _add_one_by_one(ctx: RuleContext, access: Access, value: ir.Value) -> None:
-    """Adds elements in their row-major order, since two of them may go to one place."""
-    assert access.coordinates is not None
-    coordinates, scalar = access.coordinates, _Aval((), ctx.avals_in[1].dtype)
-    tiles = [access.to_memory(value), *coordinates.indices]
-    tiles += [] if coordinates.inside is None else [coordinates.inside]
-    count = math.prod(shape_of(tiles[0].type))
-    memories = [spill(emit.reshape(tile, (count,))) for tile in tiles]
-
-    def step(place: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        element, *rest = [emit.load(emit.subview(m, [place], [1], dropped=[0])) for m in memories]
-        rank = len(coordinates.indices)
-        view = emit.subview(access.view, rest[:rank], [1] * rank, dropped=range(rank))
-        (total,) = ctx.apply("add", (scalar, scalar), (scalar,), emit.load(view), element)
-        emit.store(total, view, rest[rank] if len(rest) > rank else None)
-        return []
-
-    repeat(count, step, [])
 
 
 @lowers("masked_load")
@@ -129,7 +99,7 @@ def _other_of(ctx: RuleContext, other: Any, out: Any) -> ir.Value | None:
         return None
     value, aval = other.value, other.aval
     if aval.dtype != out.dtype:
-        to = _Aval(tuple(aval.shape), out.dtype)
+        to = MadeAval(tuple(aval.shape), out.dtype)
         params = {"new_dtype": out.dtype, "weak_type": False, "sharding": None}
         (value,) = ctx.apply("convert_element_type", (aval,), (to,), value, **params)
     return _stretch(value, out.shape)

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as mosaic
 from jax.experimental.pallas import triton as plgpu
 
 import mosaic_gpu
@@ -387,3 +388,73 @@ def test_a_histogram_by_scalars(run: Run) -> None:
         jax.lax.fori_loop(0, 40, count, None)
 
     np.testing.assert_array_equal(run(call(body, (5,), jnp.int32), x), np.bincount(x, minlength=5))
+
+
+@pytest.mark.parametrize(
+    ("atomic", "meaning"),
+    [
+        (plgpu.atomic_add, np.add),
+        (plgpu.atomic_max, np.maximum),
+        (plgpu.atomic_min, np.minimum),
+        (plgpu.atomic_and, np.bitwise_and),
+        (plgpu.atomic_or, np.bitwise_or),
+        (plgpu.atomic_xor, np.bitwise_xor),
+        (plgpu.atomic_xchg, lambda old, new: new),
+    ],
+)
+@compiled
+def test_atomics_change_what_is_there_and_give_what_was(run: Run, atomic: Any, meaning: Any) -> None:
+    x, places = np.arange(20, dtype=np.int32) * 7 % 31, np.array([3, 0, 3, 7, 3, 1, 0, 5], np.int32)
+
+    def body(x_ref: Any, i_ref: Any, total_ref: Any, old_ref: Any) -> None:
+        total_ref[...] = x_ref[:8]
+        old_ref[0] = atomic(total_ref, (i_ref[...],), x_ref[8:16])
+        old_ref[1] = atomic(total_ref, (slice(None),), x_ref[:8] * 0 + 6, mask=x_ref[:8] > 9)
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.int32) for s in ((8,), (2, 8))]
+    total, old = run(pl.pallas_call(body, shapes, compiler_params=mosaic_gpu.CompilerParams()), x, places)
+    expected, found = x[:8].copy(), np.zeros((2, 8), np.int32)
+    for n, place in enumerate(places):
+        found[0, n] = expected[place]
+        expected[place] = meaning(expected[place], x[8 + n])
+    found[1] = expected
+    expected = np.where(x[:8] > 9, meaning(expected, np.int32(6)), expected)
+    np.testing.assert_array_equal(total, expected)
+    np.testing.assert_array_equal(old, found)
+
+
+@compiled
+def test_compare_and_swap(run: Run) -> None:
+    def body(x_ref: Any, o_ref: Any, memory_ref: Any) -> None:
+        memory_ref[...] = x_ref[0]
+        o_ref[0] = plgpu.atomic_cas(memory_ref, jnp.int32(5), jnp.int32(8))
+        o_ref[1] = memory_ref[...]
+        o_ref[2] = plgpu.atomic_cas(memory_ref, jnp.int32(5), jnp.int32(9))
+        o_ref[3] = memory_ref[...]
+
+    kernel = call(body, (4,), jnp.int32, scratch_shapes=[mosaic.SMEM((), jnp.int32)])
+    np.testing.assert_array_equal(run(kernel, np.array([5], np.int32)), [5, 8, 8, 8])
+
+
+def test_atomics_between_parallel_steps_are_refused() -> None:
+    def body(o_ref: Any) -> None:
+        plgpu.atomic_add(o_ref, (0,), 1)
+
+    spec = pl.BlockSpec((1,), lambda i: (0,))
+    kernel = call(body, (1,), jnp.int32, grid=(4,), out_specs=spec, semantics=("parallel",))
+    with pytest.raises(mosaic_gpu.UnsupportedError, match="atomic"):
+        mosaic_gpu.compile(kernel)
+
+
+@compiled
+def test_atomics_of_steps_that_share_a_block_add_up(run: Run) -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            o_ref[...] = jnp.zeros_like(o_ref)
+
+        plgpu.atomic_add(o_ref, (0,), x_ref[...].sum())
+
+    x = np.arange(12, dtype=np.int32)
+    specs = {"in_specs": [pl.BlockSpec((3,), lambda i: (i,))], "out_specs": pl.BlockSpec((1,), lambda i: (0,))}
+    np.testing.assert_array_equal(run(call(body, (1,), jnp.int32, grid=(4,), **specs), x), [66])
