@@ -5,7 +5,7 @@ References that a branch or a loop uses are bound inside it as they are: they ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from mosaic_gpu.lowering.jaxpr.context import RuleContext, aval_type, constant
 from mosaic_gpu.lowering.jaxpr.folds import fold
 from mosaic_gpu.lowering.jaxpr.intervals import interval_of
 from mosaic_gpu.lowering.jaxpr.registry import lowers
+from mosaic_gpu.lowering.jaxpr.scratch import spill
 
 Values = list[ir.Value]
 
@@ -111,17 +112,29 @@ def lower_while(
         outside = dict(zip(cond_jaxpr.invars, [*cond_consts, *carry], strict=True))
         bound = constant(atom.val, atom.aval) if is_literal(atom) else outside[atom]
         return _lower_counted(ctx, carry, body_consts, body_jaxpr, number, bound)
+    return _lower_open_loop(ctx, carry, cond_consts, cond_jaxpr, body_consts, body_jaxpr)
+
+
+def _lower_open_loop(
+    ctx: RuleContext,
+    carry: Values,
+    cond_consts: Sequence[ir.Value],
+    cond: Any,
+    body_consts: Sequence[ir.Value],
+    body: Any,
+) -> Values:
+    """`scf.while`; where the condition is a tile (a mapped loop), it goes on until all elements are done."""
     types = [v.type for v in carry]
-    flag = aval_type(cond_jaxpr.outvars[0].aval)
+    flag = aval_type(cond.outvars[0].aval)
     op = scf.WhileOp([*types, flag], carry)
     before, after = op.before.blocks.append(*types), op.after.blocks.append(*types, flag)
     with ir.InsertionPoint(before):
-        (go_on,) = ctx.lower_jaxpr(cond_jaxpr, [*cond_consts, *before.arguments])
+        (go_on,) = ctx.lower_jaxpr(cond, [*cond_consts, *before.arguments])
         axes = range(len(shape_of(flag)))
         scf.condition(fold("or", go_on, np.dtype(np.bool_), axes), [*before.arguments, go_on])
     with ir.InsertionPoint(after):
         *old, go_on = after.arguments
-        new = ctx.lower_jaxpr(body_jaxpr, [*body_consts, *old])
+        new = ctx.lower_jaxpr(body, [*body_consts, *old])
         scf.yield_([_where_going_on(go_on, x, y) for x, y in zip(new, old, strict=True)])
     return list(op.results)[:-1]
 
@@ -178,19 +191,32 @@ def _lower_counted(
     """The loop with the counter as induction variable; values that stay are not carried."""
     inside = body.invars[len(body_consts) :]
     moving = [i for i, v in enumerate(inside) if i != number and body.outvars[i] is not v]
-    loop = scf.ForOp(carry[number], bound, emit.int_constant(1, bound.type), [carry[i] for i in moving])
-    values = list(carry)
-    with ir.InsertionPoint(loop.body):
-        values[number] = loop.induction_variable
-        for i, value in zip(moving, loop.inner_iter_args, strict=True):
+
+    def step(counter: ir.Value, values: Values) -> Values:
+        values[number] = counter
+        return ctx.lower_jaxpr(body, [*body_consts, *values])
+
+    last = _loop(carry[number], bound, carry, moving, step)
+    last[number] = arith.maxsi(carry[number], bound)
+    return last
+
+
+def _loop(
+    low: ir.Value, high: ir.Value, carry: Values, moving: Sequence[int], body: Callable[[ir.Value, Values], Values]
+) -> Values:
+    """`carry` after `carry = body(counter, carry)` for `low` <= counter < `high`; only `moving` ones change."""
+
+    def replaced(new: Sequence[ir.Value]) -> Values:
+        values = list(carry)
+        for i, value in zip(moving, new, strict=True):
             values[i] = value
-        results = ctx.lower_jaxpr(body, [*body_consts, *values])
+        return values
+
+    loop = scf.ForOp(low, high, emit.int_constant(1, high.type), [carry[i] for i in moving])
+    with ir.InsertionPoint(loop.body):
+        results = body(loop.induction_variable, replaced(loop.inner_iter_args))
         scf.yield_([results[i] for i in moving])
-    values = list(carry)
-    values[number] = arith.maxsi(carry[number], bound)
-    for i, value in zip(moving, loop.results, strict=True):
-        values[i] = value
-    return values
+    return replaced(loop.results)
 
 
 @lowers("scan")
@@ -202,44 +228,34 @@ def lower_scan(ctx: RuleContext, *args: ir.Value, jaxpr: Any, length: int, rever
     num_consts, num_carry = scan_counts(params)
     consts, carry = args[:num_consts], list(args[num_consts : num_consts + num_carry])
     _check_carried(ctx, carry)
-    sources = [_in_memory(x) for x in args[num_consts + num_carry :]]
+    sources = [spill(x) for x in args[num_consts + num_carry :]]
     stacks = [aval_type(a) for a in ctx.avals_out[num_carry:]]
     targets = [emit.alloc(shape_of(t), element_of(t)) for t in stacks if length]
     inside = jaxpr.invars[num_consts : num_consts + num_carry]
     counters = [i for i, v in enumerate(inside) if _adds_one(jaxpr, v, jaxpr.outvars[i])]
     moving = [i for i, v in enumerate(inside) if i not in counters and jaxpr.outvars[i] is not v]
-    loop = scf.ForOp(*(emit.int_constant(n) for n in (0, length, 1)), [carry[i] for i in moving])
-    with ir.InsertionPoint(loop.body):
-        step, values = loop.induction_variable, list(carry)
+
+    def step(number: ir.Value, values: Values) -> Values:
         for i in counters:
-            values[i] = _plus(carry[i], step)
-        for i, value in zip(moving, loop.inner_iter_args, strict=True):
-            values[i] = value
-        place = arith.subi(emit.int_constant(length - 1), step) if reverse else step
+            values[i] = _plus(carry[i], number)
+        place = arith.subi(emit.int_constant(length - 1), number) if reverse else number
         elements = [emit.load(_row(ref, place)) for ref in sources]
         results = ctx.lower_jaxpr(jaxpr, [*consts, *values, *elements])
         for value, ref in zip(results[num_carry:], targets, strict=False):
             emit.store(value, _row(ref, place))
-        scf.yield_([results[i] for i in moving])
+        return results
+
+    last = _loop(emit.int_constant(0), emit.int_constant(length), carry, moving, step)
     for i in counters:
-        carry[i] = _plus(carry[i], emit.int_constant(length))
-    for i, value in zip(moving, loop.results, strict=True):
-        carry[i] = value
+        last[i] = _plus(carry[i], emit.int_constant(length))
     stacked = [emit.load(ref) for ref in targets] or [constant(0, a) for a in ctx.avals_out[num_carry:]]
-    return [*carry, *stacked]
+    return [*last, *stacked]
 
 
 def _plus(start: ir.Value, step: ir.Value) -> ir.Value:
     """`start + step`, of `start`'s type."""
     step = emit.resize_int(step, start.type)
     return step if interval_of(start).constant == 0 else arith.addi(start, step)
-
-
-def _in_memory(value: ir.Value) -> ir.Value:
-    """Shared memory that holds a tile."""
-    ref = emit.alloc(shape_of(value.type), element_of(value.type))
-    emit.store(value, ref)
-    return ref
 
 
 def _row(ref: ir.Value, place: ir.Value) -> ir.Value:
