@@ -72,13 +72,17 @@ Observer = Callable[[Stage, Artifact, float], None]
 def layout_passes() -> tuple[Pass, ...]:
     """The passes of stage "layouts", in order."""
     from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
+    from mosaic_gpu.lowering.passes.choose_dots import ChooseDots
     from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
+    from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
     from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
     from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
 
     return (
         UpstreamPasses("canonicalize,cse"),  # first: what it drops needs no layout
         ChooseNumWarps(),  # before layouts, which say where each warp's elements are
+        ChooseDots(),  # knows the warps; before layouts, which follow the matrix units
+        ExpandDots(),
         AssignLayouts(),
         PlanSharedMemory(),
         InsertBarriers(),  # last: needs the layouts and who shares memory with whom

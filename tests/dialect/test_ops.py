@@ -30,6 +30,7 @@ G, V = '!mgpu.ref<tensor<8x16xf32>, "gmem">', '!mgpu.ref<tensor<16xf32>, "gmem">
 ADD = """({ ^bb0(%x: f32, %y: f32):
   %s = arith.addf %x, %y : f32
   "mgpu.yield"(%s) {operandSegmentSizes = array<i32: 1>} : (f32) -> () })"""
+DOT = 'lhs_unsigned = 0 : i32, rhs_unsigned = 0 : i32, precision = "ieee", kind = ""'
 FOLD = "operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1>"
 
 
@@ -74,6 +75,9 @@ VALID = {
     "bitcast": '%o = "mgpu.bitcast"(%t) : (tensor<8x16xf32>) -> tensor<8x16x2xf16>',
     "libdevice": f'%o = "mgpu.libdevice"(%t) {{function = "__nv_sinf", {segments(1)}}} '
     ": (tensor<8x16xf32>) -> tensor<8x16xf32>",
+    "dot": f'%o = "mgpu.dot"(%t, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '
+    ": (tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+    "fence_async": '"mgpu.fence_async"() : () -> ()',
     "ptx": f'%o = "mgpu.ptx"(%f) {{asm = "ex2.approx.f32 $0, $1;", constraints = "=f,f", {segments(1)}}} '
     ": (f32) -> f32",
 }
@@ -211,6 +215,38 @@ INVALID = {
         f'%o = "mgpu.libdevice"(%t, %r) {{function = "__nv_powf", {segments(2)}}} '
         ": (tensor<8x16xf32>, tensor<16xf32>) -> tensor<8x16xf32>",
         "shapes differ",
+    ),
+    "a_dot_that_contracts_unequal_extents": (
+        f'%o = "mgpu.dot"(%t, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 0 : i32, {DOT}}} '
+        ": (tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "contracts 16 with 8 elements",
+    ),
+    "a_dot_into_another_shape": (
+        f'%o = "mgpu.dot"(%t, %t, %e) {{lhs_transposed = 1 : i32, rhs_transposed = 0 : i32, {DOT}}} '
+        ": (tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "acc must be 16x16",
+    ),
+    "a_dot_of_two_element_types": (
+        f'%o = "mgpu.dot"(%t, %h, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '
+        ": (tensor<8x16xf32>, tensor<8x16xf16>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "element types do not fit",
+    ),
+    "a_dot_of_vectors": (
+        f'%o = "mgpu.dot"(%r, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '
+        ": (tensor<16xf32>, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "operands must have two dimensions",
+    ),
+    "a_dot_of_global_memory": (
+        f'%o = "mgpu.dot"(%g, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '
+        f": ({G}, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "references must be to shared memory",
+    ),
+    "a_dot_of_an_unknown_precision": (
+        f'%o = "mgpu.dot"(%t, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '.replace(
+            "ieee", "good"
+        )
+        + ": (tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+        "precision must be of",
     ),
     "a_ptx_instruction_on_two_shapes": (
         f'%o = "mgpu.ptx"(%t) {{asm = "neg.f32 $0, $1;", constraints = "=f,f", {segments(1)}}} '

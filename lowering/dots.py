@@ -1,0 +1,76 @@
+"""What a `mgpu.dot` says, as Python values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.ops_matmul import oriented
+from mosaic_gpu.dialect.types import element_of, shape_of, storage_bits
+
+FP8 = ("f8E4M3FN", "f8E5M2")
+
+
+@dataclass(frozen=True)
+class DotFacts:
+    """The fields of a `mgpu.dot`; see the op.  `lhs_element` and so on: MLIR's names of the element types."""
+
+    m: int
+    n: int
+    k: int
+    lhs_element: str
+    rhs_element: str
+    acc_element: str
+    lhs_transposed: bool
+    rhs_transposed: bool
+    lhs_unsigned: bool
+    rhs_unsigned: bool
+    precision: str
+    kind: str
+
+    @property
+    def bits(self) -> int:
+        """Bits of an operand's element."""
+        return {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "i8": 8}.get(self.lhs_element) or _named_bits(
+            self.lhs_element
+        )
+
+    @property
+    def on_matrix_units(self) -> bool:
+        """Whether some matrix unit takes such operands, for a dot of this precision."""
+        if self.lhs_element == "f32":
+            return self.precision == "tf32"
+        return self.lhs_element in ("f16", "bf16", "f64", *FP8) or (
+            self.lhs_element == "i8" and self.acc_element == "i32"
+        )
+
+    @property
+    def ptx_types(self) -> tuple[str, str]:
+        """PTX's names of the operands' types, for mma and wgmma."""
+        lhs, rhs = self.lhs_element, self.rhs_element
+        return _ptx_type(lhs, self.lhs_unsigned), _ptx_type(rhs, self.rhs_unsigned)
+
+
+def dot_of(op: Any) -> DotFacts:
+    """The facts of the operation `op`, a `mgpu.dot`."""
+    lhs, rhs, acc = (v.type for v in op.operands)
+    flags = [bool(ir.IntegerAttr(op.attributes[name]).value) for name in _FLAGS]
+    m, k = oriented(shape_of(lhs), int(flags[0]))
+    _, n = oriented(shape_of(rhs), int(flags[1]))
+    elements = [str(element_of(t)) for t in (lhs, rhs, acc)]
+    names = [ir.StringAttr(op.attributes[name]).value for name in ("precision", "kind")]
+    return DotFacts(m, n, k, *elements, *flags, *names)
+
+
+_FLAGS = ("lhs_transposed", "rhs_transposed", "lhs_unsigned", "rhs_unsigned")
+
+
+def _named_bits(element: str) -> int:
+    return storage_bits(ir.Type.parse(element))
+
+
+def _ptx_type(element: str, is_unsigned: bool) -> str:
+    if element == "i8":
+        return "u8" if is_unsigned else "s8"
+    return {"f32": "tf32", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}.get(element, element)
