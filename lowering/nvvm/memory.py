@@ -20,6 +20,7 @@ from mosaic_gpu.lowering.nvvm.access import (
     to_memory,
 )
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
+from mosaic_gpu.lowering.nvvm.mask_width import mask_width
 from mosaic_gpu.lowering.nvvm.memref import MemRef
 from mosaic_gpu.lowering.nvvm.predicates import Condition, Coordinates, all_of
 from mosaic_gpu.lowering.nvvm.registers import chosen_layout
@@ -36,7 +37,7 @@ def convert_load(conversion: Conversion, op: Any) -> list[ir.Value]:
     if not is_tile(type_):
         return [_load_scalar(conversion, memref, mask, other)]
     coordinates = _coordinates(conversion, type_)
-    width = 1 if mask is not None and emit.is_vector(mask.type) else _width(op.source, type_)
+    width = _width(op.source, type_, op.mask)
     conditions = [
         all_of((coordinates.inside(r), coordinates.passes(r, memref.checks), _lane(mask, r)))
         for r in range(0, len(coordinates), width)
@@ -55,7 +56,7 @@ def convert_store(conversion: Conversion, op: Any) -> list[ir.Value]:
         store_piece(memref, Address(memref.pointer, 0), to_memory(emit.splat(stored, 1)), condition)
         return []
     coordinates = _coordinates(conversion, op.value.type)
-    width = 1 if mask is not None and emit.is_vector(mask.type) else _width(op.dest, op.value.type)
+    width = _width(op.dest, op.value.type, op.mask)
     holder = _holder(conversion, coordinates.layout)
     conditions = [
         all_of((holder, coordinates.inside(r), coordinates.passes(r, memref.checks), _lane(mask, r)))
@@ -107,9 +108,13 @@ def _coordinates(conversion: Conversion, type_: ir.Type) -> Coordinates:
     return Coordinates(conversion.threads, chosen_layout(type_), shape_of(type_))
 
 
-def _width(ref: ir.Value, type_: ir.Type) -> int:
-    """Registers in one access, from what is known of the reference beforehand."""
-    return vector_elements(view_of(ref), chosen_layout(type_))
+def _width(ref: ir.Value, type_: ir.Type, mask: ir.Value | None) -> int:
+    """Registers in one access, from what is known of the reference and the mask beforehand."""
+    view = view_of(ref)
+    width = vector_elements(view, chosen_layout(type_))
+    if mask is None or not is_tile(mask.type) or view.vector_dim is None:
+        return width
+    return min(width, mask_width(mask, view.vector_dim))
 
 
 def _lane(mask: ir.Value | None, register: int) -> Condition:
