@@ -28,16 +28,29 @@ def _shape(d: Decoder) -> tuple[int, bool, str]:
     count = int(d.need(("x1", "x2", "x4"))[1:])
     transposed = d.flag("trans")
     space = d.one_of(("shared", "shared::cta")).partition("::")[0]
+    require_warp(d)
+    return count, transposed, space
+
+
+def require_warp(d: Decoder) -> None:
+    """The instruction waits for all lanes of the warp."""
     d.member_mask = d.slots.constant(np.uint32(0xFFFFFFFF), _WORD)
     d.reads.append(d.member_mask)
-    return count, transposed, space
+
+
+def whole_warps(d: Decoder, frame: Frame) -> None:
+    """Raises SimulationError unless all 32 lanes of each warp are in the frame."""
+    if frame.threads is None and frame.wave.per_block % 32 == 0:
+        return
+    lanes = frame.pick(frame.wave.lane)
+    if frame.n % 32 or not np.array_equal(lanes.reshape(-1, 32), np.broadcast_to(np.arange(32), (frame.n // 32, 32))):
+        raise frame.error(d.instruction, "not all 32 lanes of the warp are here", 0)
 
 
 def _rows_frame(d: Decoder, frame: Frame, count: int, access: Access, extra: tuple[int, ...] = ()) -> Frame:
     """The frame of the lanes whose addresses count; all warps must be whole."""
+    whole_warps(d, frame)
     lanes = frame.pick(frame.wave.lane)
-    if frame.n % 32 or not np.array_equal(lanes.reshape(-1, 32), np.broadcast_to(np.arange(32), (frame.n // 32, 32))):
-        raise frame.error(d.instruction, "not all 32 lanes of the warp are here", 0)
     return frame if count == 4 else frame.sub(np.flatnonzero(lanes < 8 * count), (access.slot, *extra), ())
 
 

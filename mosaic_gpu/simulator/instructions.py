@@ -9,6 +9,7 @@ from mosaic_gpu.simulator import exec_convert as exec_convert
 from mosaic_gpu.simulator import exec_math as exec_math
 from mosaic_gpu.simulator import exec_matrix as exec_matrix
 from mosaic_gpu.simulator import exec_memory as exec_memory
+from mosaic_gpu.simulator import exec_mma as exec_mma
 from mosaic_gpu.simulator import exec_move as exec_move
 from mosaic_gpu.simulator import exec_sync as exec_sync
 from mosaic_gpu.simulator import exec_warp as exec_warp
