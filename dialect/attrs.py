@@ -1,5 +1,7 @@
 """The layout attribute: how a tile's type says which thread holds which element."""
 
+from typing import Any
+
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.mgpu import Mgpu
@@ -32,3 +34,13 @@ def with_layout(type_: ir.Type, layout: Layout | None) -> ir.Type:
     tile = ir.RankedTensorType(type_)
     encoding = None if layout is None else layout_attr(layout)
     return ir.RankedTensorType.get(tile.shape, tile.element_type, encoding)
+
+
+LAYOUT_NAMES = ("mgpu.lhs_layout", "mgpu.rhs_layout", "mgpu.acc_layout")
+"""Attributes of a `mgpu.dot`: the layouts in which it takes its operands (none for a reference); the last one is the
+result's, too."""
+
+
+def named_layout(op: Any, name: str) -> Layout | None:
+    """The layout in attribute `name` of an operation; None where it has none."""
+    return Layout.parse(str(ir.StringAttr(op.attributes[name].text).value)) if name in op.attributes else None

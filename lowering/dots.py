@@ -37,6 +37,11 @@ class DotFacts:
         )
 
     @property
+    def is_fp8(self) -> bool:
+        """Whether the operands are 8-bit floats."""
+        return self.lhs_element in FP8
+
+    @property
     def on_matrix_units(self) -> bool:
         """Whether some matrix unit takes such operands, for a dot of this precision."""
         if self.lhs_element == "f32":

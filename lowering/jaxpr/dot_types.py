@@ -12,8 +12,8 @@
     bool                         uint8               int32    is the sum not zero?
 
 The sum is rounded to the result's dtype once.  An f16 accumulator is therefore summed in f32, which is at
-least as accurate.  `precision` of f32 operands: None and HIGHEST and HIGH are IEEE f32; DEFAULT (said so, or by
-`jax.default_matmul_precision`) and "tf32" allow tf32, as on the GPU of XLA; None does too where
+least as accurate.  `precision` of f32 operands: None and HIGHEST are IEEE f32; DEFAULT and HIGH (said so, or by
+`jax.default_matmul_precision`: "tensorfloat32" is HIGH) allow tf32, as XLA does on GPUs; None does too where
 `approx_math` is on.  Algorithms that name narrower operands (BF16_BF16_F32, F16_F16_F32) round the operands
 to those; those that build f32 products of several narrow ones (_X3, _X6, _X9) are computed in IEEE f32.
 """
@@ -106,11 +106,9 @@ def _asked(precision: Any, approx: bool) -> tuple[DType | None, str]:
     """What `precision` of `lax.dot_general` says: a dtype to round operands to, and the `mgpu.dot` precision."""
     if precision is None:
         return None, "tf32" if approx else "ieee"
-    if isinstance(precision, tuple):
-        is_default = all(p in (None, jax.lax.Precision.DEFAULT) for p in precision)
-        return None, "tf32" if is_default else "ieee"
-    if isinstance(precision, jax.lax.Precision):
-        return None, "tf32" if precision == jax.lax.Precision.DEFAULT else "ieee"
+    if isinstance(precision, (tuple, jax.lax.Precision)):
+        each = precision if isinstance(precision, tuple) else (precision,)
+        return None, "ieee" if jax.lax.Precision.HIGHEST in each else "tf32"
     name = str(getattr(precision, "name", precision))
     if name.startswith(_FP8_ALGORITHMS):
         return None, "ieee"

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.nvvm import emit
-from mosaic_gpu.lowering.nvvm.memref import MemRef
+from mosaic_gpu.lowering.nvvm.memref import MemRef, SwizzledBox
 from mosaic_gpu.lowering.nvvm.predicates import Condition, Coordinates
 from mosaic_gpu.lowering.nvvm.registers import memory_element
 
@@ -30,6 +31,8 @@ class Address:
 
 def register_addresses(memref: MemRef, coordinates: Coordinates) -> list[Address]:
     """The address of each register's element; registers share as few pointers as possible."""
+    if memref.box is not None:
+        return swizzled_addresses(memref, memref.box, coordinates)
     pointers: dict[tuple[int, ...], ir.Value] = {}
     addresses = []
     for split in coordinates.splits:
@@ -38,6 +41,71 @@ def register_addresses(memref: MemRef, coordinates: Coordinates) -> list[Address
         steps = sum(a * s for a, s in zip(split.added, memref.strides, strict=True))
         addresses.append(Address(pointers[split.flipped], steps * memref.element_bytes))
     return addresses
+
+
+def swizzled_addresses(memref: MemRef, box: SwizzledBox, coordinates: Coordinates) -> list[Address]:
+    """The addresses of elements in swizzled memory.  Raises UnsupportedError for tiles of other than two dimensions."""
+    if coordinates.layout.rank != 2:
+        raise UnsupportedError("an access to several swizzled tiles at once")
+    return _linear_addresses(memref, box, coordinates) if box.is_whole else _general_addresses(memref, box, coordinates)
+
+
+def _linear_addresses(memref: MemRef, box: SwizzledBox, coordinates: Coordinates) -> list[Address]:
+    """For a view that starts where the tile does: a thread's and a register's part of an offset are XORed.
+
+    Bits that only registers touch are added instead, so that they become constants.
+    """
+    panels, threads, layout = box.panels, coordinates.threads, coordinates.layout
+    inner = [panels.in_panel(*image) for image in layout.thread_images]
+    panel = [panels.panel(image[1]) for image in layout.thread_images]
+    masks = _union(inner), _union(panel)
+    pointers: dict[tuple[int, int], ir.Value] = {}
+    addresses = []
+    for offset in layout.register_offsets(coordinates.shape):
+        parts = panels.in_panel(*offset), panels.panel(offset[1])
+        flips = parts[0] & masks[0], parts[1] & masks[1]
+        if flips not in pointers:
+            total = _flipped_sum(threads.number(inner), flips[0], 1)
+            number = _flipped_sum(threads.number(panel), flips[1], panels.panel_bytes)
+            if total is not None and number is not None:
+                total = emit.add(total, number)
+            total = number if total is None else total
+            pointers[flips] = memref.pointer if total is None else emit.gep(memref.pointer, total)
+        constant = (parts[0] ^ flips[0]) + (parts[1] ^ flips[1]) * panels.panel_bytes
+        addresses.append(Address(pointers[flips], constant))
+    return addresses
+
+
+def _flipped_sum(number: ir.Value | None, flip: int, scale: int) -> ir.Value | None:
+    return None if number is None else emit.mul(emit.xor(number, flip), scale)
+
+
+def _union(numbers: Sequence[int]) -> int:
+    mask = 0
+    for number in numbers:
+        mask |= number
+    return mask
+
+
+def _general_addresses(memref: MemRef, box: SwizzledBox, coordinates: Coordinates) -> list[Address]:
+    """For any other view: each register's row and column, and the swizzle of their offset."""
+    panels, addresses = box.panels, []
+    for split in coordinates.splits:
+        row, column = (_place(coordinates.flipped(d, split.flipped[d]), split.added[d], box.start[d]) for d in range(2))
+        bytes_ = emit.mul(column, panels.element_bytes)
+        inner = emit.and_(bytes_, panels.swizzle - 1)
+        offset = emit.add(emit.mul(row, panels.swizzle), inner)
+        offset = emit.xor(offset, emit.and_(emit.shr(offset, 3), panels.mask))
+        panel = emit.shr(bytes_, panels.swizzle.bit_length() - 1)
+        offset = emit.add(offset, emit.mul(panel, panels.panel_bytes))
+        addresses.append(Address(emit.gep(memref.pointer, offset), 0))
+    return addresses
+
+
+def _place(thread: ir.Value | None, added: int, start: ir.Value | int) -> ir.Value:
+    """The sum of three parts of a coordinate, i32."""
+    total = emit.const(added + start) if isinstance(start, int) else emit.add(emit.convert_int(start, 32), added)
+    return total if thread is None else emit.add(total, thread)
 
 
 def _thread_pointer(memref: MemRef, coordinates: Coordinates, flips: tuple[int, ...]) -> ir.Value:

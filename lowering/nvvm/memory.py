@@ -8,6 +8,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.types import is_tile, shape_of
+from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.access import (
     Address,
@@ -154,14 +155,21 @@ def _scalar_of(loaded: ir.Value, memref: MemRef) -> ir.Value:
 
 def _at(memref: MemRef, indices: Sequence[ir.Value]) -> MemRef:
     """The one element of `memref` that scalar indices name."""
+    _require_strides(memref)
     pointer = memref.pointer
     for index, stride in zip(indices, memref.strides, strict=True):
         pointer = emit.gep(pointer, emit.mul(emit.convert_int(index, 64), stride * memref.element_bytes))
     return MemRef(pointer, memref.element, (), (), (), memref.invariant)
 
 
+def _require_strides(memref: MemRef) -> None:
+    if memref.box is not None:
+        raise InternalError("single elements of swizzled shared memory are not addressed")
+
+
 def _indexed_addresses(memref: MemRef, indices: Sequence[ir.Value], count: int) -> list[Address]:
     """Addresses from scalar or vector indices; the scalar ones move the common pointer."""
+    _require_strides(memref)
     pointer, total = memref.pointer, None
     extents = zip(memref.shape, memref.strides, strict=True)
     reach = sum(n * abs(s) for n, s in extents) * memref.element_bytes

@@ -9,8 +9,12 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import element_of, shape_of, storage_bits
+from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
+from mosaic_gpu.lowering.nvvm.sources import source_of
+from mosaic_gpu.lowering.swizzles import Panels, panels_of
+from mosaic_gpu.lowering.views import constant_int
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,36 @@ class Check:
 
 
 @dataclass(frozen=True)
+class SwizzledBox:
+    """Where a view lies in swizzled shared memory; see `lowering.swizzles`.
+
+    Attributes:
+      panels: the arrangement of the whole tile.
+      start: the view's first row and column in it, each an int or (i32, i64) value.
+    """
+
+    panels: Panels
+    start: tuple[ir.Value | int, ir.Value | int] = (0, 0)
+
+    def moved(self, rows: ir.Value | int, columns: ir.Value | int) -> SwizzledBox:
+        """The view that starts so much further."""
+        return SwizzledBox(self.panels, (_sum(self.start[0], rows), _sum(self.start[1], columns)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view starts where the tile does."""
+        return self.start == (0, 0)
+
+
+def _sum(a: ir.Value | int, b: ir.Value | int) -> ir.Value | int:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, int):
+        return b if a == 0 else _sum(b, a)
+    return emit.add(a, b)
+
+
+@dataclass(frozen=True)
 class MemRef:
     """A strided box of memory.
 
@@ -36,6 +70,8 @@ class MemRef:
       shape, strides: one entry a dimension; strides in elements.
       checks: bounds to test before an access.
       invariant: nothing writes this memory while the kernel runs.
+      box: of swizzled memory, whose last two dimensions are not addressed by strides; `pointer` is the address of
+        the whole tile then.
     """
 
     pointer: ir.Value
@@ -44,6 +80,7 @@ class MemRef:
     strides: tuple[int, ...]
     checks: tuple[Check, ...]
     invariant: bool
+    box: SwizzledBox | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -74,7 +111,10 @@ def convert_alloc(conversion: Conversion, op: Any) -> list[MemRef]:
     """The place in shared memory that was planned for it."""
     offset = ir.IntegerAttr(op.operation.attributes["mgpu.offset"]).value
     pointer = emit.gep(conversion.shared.base, offset)
-    return [root(pointer, shape_of(op.result.type), element_of(op.result.type))]
+    shape, element = shape_of(op.result.type), element_of(op.result.type)
+    panels = panels_of(op.operation)
+    box = None if panels is None else SwizzledBox(panels)
+    return [MemRef(pointer, element, shape, row_major(shape), (), invariant=False, box=box)]
 
 
 @converts("mgpu.subview")
@@ -91,13 +131,24 @@ def convert_subview(conversion: Conversion, op: Any) -> list[MemRef]:
         if checked[d]
     ]
     strides = tuple(source.strides[d] * steps[d] for d in kept)
-    pointer = _moved_pointer(source, offsets)
-    return [MemRef(pointer, source.element, shape_of(op.result.type), strides, tuple(checks), source.invariant)]
+    box = source.box
+    if box is not None:
+        if any(steps[d] != 1 for d in kept) or len(kept) < 2 or kept[-2:] != [len(steps) - 2, len(steps) - 1]:
+            raise UnsupportedError("a strided or flat view of swizzled shared memory", source=source_of(op.location))
+        box = box.moved(*(_known(o, v) for o, v in zip(list(op.offsets)[-2:], offsets[-2:], strict=True)))
+    pointer = _moved_pointer(source, offsets if box is None else offsets[:-2])
+    shape = shape_of(op.result.type)
+    return [MemRef(pointer, source.element, shape, strides, tuple(checks), source.invariant, box)]
+
+
+def _known(offset: ir.Value, converted: ir.Value) -> ir.Value | int:
+    number = constant_int(offset)
+    return converted if number is None else number
 
 
 def _moved_pointer(source: MemRef, offsets: Sequence[ir.Value]) -> ir.Value:
     total: ir.Value | None = None
-    for offset, stride in zip(offsets, source.strides, strict=True):
+    for offset, stride in zip(offsets, source.strides[: len(offsets)], strict=True):
         part = emit.mul(emit.convert_int(offset, 64), stride * source.element_bytes)
         total = part if total is None else emit.add(total, part)
     return source.pointer if total is None else emit.gep(source.pointer, total)

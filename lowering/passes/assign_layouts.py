@@ -13,6 +13,7 @@ control flow tie together (`layout_graph`, `layout_choice`), writes it into the 
   * mgpu.transpose: the result has operand.transpose(permutation);
   * mgpu.bitcast to narrower elements: the result has operand.append(factor); to wider ones: the operand has
     result.append(factor); between a scalar and a tile: the tile has `scalar_tile_layout`, all of it in each thread;
+  * mgpu.dot: tile operands and the result have the layouts in the op's attributes, which choose-dots wrote;
   * mgpu.reshape, mgpu.slice, mgpu.concatenate: any layouts (but all operands of a concatenation have one).  Where
     the layouts let every thread keep its elements, `register_map` of the element numbers says so, else the tile
     passes through shared memory;
@@ -85,6 +86,7 @@ class _Rewriter:
             layout = default_layout(shape, self.num_warps) if use.node is None else self.layout(use.node)
             self.demand(use.op, use.operand, layout)
         self.pin_scalars()
+        self.meet_demands()
         self.move_anchors()
         for edge in self.graph.edges:
             self.rewrite_edge(edge)
@@ -188,6 +190,13 @@ class _Rewriter:
                 self.demand(pin.op, 0, layout)
             else:
                 self.change_result(pin.op, 0, layout)
+
+    def meet_demands(self) -> None:
+        for demand in self.graph.demands:
+            if demand.operand is None:
+                self.change_result(demand.op, 0, demand.layout)
+            else:
+                self.demand(demand.op, demand.operand, demand.layout)
 
     def move_anchors(self) -> None:
         for place, layout in self.choice.anchors.items():

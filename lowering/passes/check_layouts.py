@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.attrs import layout_of
+from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, layout_of, named_layout
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import is_tile, shape_of
@@ -85,6 +85,12 @@ def _bitcast(op: Any, operands: Sequence[Any], results: Sequence[Any], num_warps
         yield from _expect("the tile of narrow elements", more, less.append(shape_of(wide)[-1]))
 
 
+def _dot(op: Any, operands: Sequence[Any], results: Sequence[Any], num_warps: int) -> Iterator[str]:
+    for value, name in zip((*operands, *results), (*LAYOUT_NAMES, LAYOUT_NAMES[-1]), strict=True):
+        if is_tile(value.type):
+            yield from _expect(f"the tile of {name}", layout_of(value.type), named_layout(op, name))
+
+
 def _carried(pairs: Sequence[tuple[Any, Any]]) -> Iterator[str]:
     for a, b in pairs:
         yield from _expect("a carried or yielded tile", layout_of(a.type), layout_of(b.type))
@@ -119,6 +125,7 @@ _RULES = {
     "mgpu.broadcast": _broadcast,
     "mgpu.transpose": _transpose,
     "mgpu.bitcast": _bitcast,
+    "mgpu.dot": _dot,
     "scf.for": _for,
     "scf.while": _while,
     "scf.if": _branches,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from mosaic_gpu.dialect.bits import ceil_log2
 from mosaic_gpu.dialect.layouts import WARP_SIZE, Layout
 from mosaic_gpu.lowering.passes.layout_costs import access_cost, conversion_cost, reduction_cost
-from mosaic_gpu.lowering.passes.layout_graph import Anchor, Edge, Graph, Reduction
+from mosaic_gpu.lowering.passes.layout_graph import Anchor, Demand, Edge, Graph, Reduction
 from mosaic_gpu.lowering.views import RefView, vector_elements
 
 Shape = tuple[int, ...]
@@ -35,6 +35,7 @@ class _Class:
     anchors: list[Anchor] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
+    demands: list[Demand] = field(default_factory=list)
     work: int = 0
 
 
@@ -94,11 +95,14 @@ class _Chooser:
                 self.classes[end].edges.append(edge)
         for reduction in graph.reductions:
             self.classes[find(reduction.node)].reductions.append(reduction)
+        for demand in graph.demands:
+            if demand.node is not None:
+                self.classes[find(demand.node)].demands.append(demand)
         for node_number, weight in graph.work:
             self.classes[find(node_number)].work += weight
 
     def run(self) -> Choice:
-        heap = [self._priority(number, bool(cls.anchors)) for number, cls in self.classes.items()]
+        heap = [self._priority(number, bool(cls.anchors or cls.demands)) for number, cls in self.classes.items()]
         heapq.heapify(heap)
         while heap:
             *_, number = heapq.heappop(heap)
@@ -146,6 +150,8 @@ class _Chooser:
     def _candidates(self, cls: _Class) -> list[Layout]:
         # First, so that they win where the cost is equal: what tiles of this shape have already.
         found: dict[Layout, None] = dict.fromkeys(self.used[cls.shape])
+        for demand in cls.demands:
+            found[demand.layout] = None
         for anchor in cls.anchors:
             found[preferred(anchor.view, self.num_warps, cls.shape)] = None
             for order in self._kept_first(cls):
@@ -182,6 +188,9 @@ class _Chooser:
         total = cls.work * layout.num_threads * layout.num_registers(cls.shape) * WORK_BYTES
         for anchor in cls.anchors:
             total += anchor.weight * self._anchor(anchor, layout)[1]
+        for demand in cls.demands:
+            ways = (demand.layout, layout) if demand.operand is None else (layout, demand.layout)
+            total += demand.weight * conversion_cost(*ways, cls.shape, cls.element_bytes)
         for reduction in cls.reductions:
             total += reduction.weight * reduction_cost(layout, cls.shape, reduction.axes, cls.element_bytes)
         for edge in cls.edges:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, named_layout
+from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import storage_bits
 from mosaic_gpu.errors import InternalError
@@ -78,6 +80,20 @@ class FreeUse:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """`op` takes operand number `operand` (None: makes its result) in `layout` and in no other.
+
+    `node`: the operand's or result's; None for a free operand.
+    """
+
+    op: Any
+    operand: int | None
+    node: int | None
+    layout: Layout
+    weight: int
+
+
+@dataclass(frozen=True)
 class Pin:
     """A bitcast between a scalar and a tile (operand 0 or the result), all of which each thread holds."""
 
@@ -107,6 +123,7 @@ class Graph:
     reductions: list[Reduction] = field(default_factory=list)
     free_uses: list[FreeUse] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
+    demands: list[Demand] = field(default_factory=list)
     work: list[tuple[int, int]] = field(default_factory=list)
 
     def find(self, node: int) -> int:
@@ -320,6 +337,20 @@ def _indexed(graph: Graph, op: Any, weight: int) -> None:
     graph.tie(op, list(enumerate(op.operands)), op.results, weight)
 
 
+def _dot(graph: Graph, op: Any, weight: int) -> None:
+    """The matrix units want their operands as `choose-dots` says, and give their result so."""
+    for number, name in enumerate(LAYOUT_NAMES):
+        value = op.operands[number]
+        layout = named_layout(op, name)
+        if layout is not None and (type_ := tile_or_none(value)) is not None:
+            node = None if value in graph.free else graph.add(value, type_)
+            graph.demands.append(Demand(op, number, node, layout, weight))
+    layout, result = named_layout(op, LAYOUT_NAMES[-1]), op.results[0]
+    if layout is None:
+        raise InternalError("assign-layouts runs after choose-dots", got=str(op))
+    graph.demands.append(Demand(op, None, graph.add(result, result.type), layout, weight))
+
+
 def _print(graph: Graph, op: Any, weight: int) -> None:
     for number, value in enumerate(op.operands):
         if (type_ := tile_or_none(value)) is not None:
@@ -381,6 +412,7 @@ _RULES: dict[str, Rule] = {
     "mgpu.store": _store,
     "mgpu.gather": _indexed,
     "mgpu.scatter": _indexed,
+    "mgpu.dot": _dot,
     "mgpu.debug_print": _print,
     "scf.for": _for,
     "scf.while": _while,
@@ -390,6 +422,7 @@ _RULES: dict[str, Rule] = {
     "mgpu.alloc": _nothing,
     "mgpu.program_id": _nothing,
     "mgpu.barrier": _nothing,
+    "mgpu.fence_async": _nothing,
     "scf.yield": _nothing,
     "scf.condition": _nothing,
 }

@@ -25,6 +25,7 @@ from mosaic_gpu.errors import KernelError
 from mosaic_gpu.lowering.diagnostics import location_source
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels
+from mosaic_gpu.lowering.swizzles import ALIGNMENT, swizzle_of
 from mosaic_gpu.lowering.targets import parse_target
 
 LARGE_ALIGNMENT = 128
@@ -48,6 +49,8 @@ class Buffer:
 
     @property
     def alignment(self) -> int:
+        if swizzle_of(self.op):
+            return ALIGNMENT
         return LARGE_ALIGNMENT if self.num_bytes >= LARGE_ALIGNMENT else SMALL_ALIGNMENT
 
 
