@@ -38,7 +38,7 @@ def decode(words: Array, kind: str) -> Array:
     if kind in ("f16", "bf16"):
         return halves.widen(words.view(U16), kind).astype(F64)
     if kind in _FP8:
-        return _FP8[kind][words.view(U8)]
+        return np.asarray(_FP8[kind][words.view(U8)])
     if kind in ("s8", "u8"):
         return words.view(np.int8 if kind == "s8" else U8).astype(F32)
     pieces = np.unpackbits(words.view(U8), axis=-1, bitorder="little")
@@ -52,7 +52,8 @@ def multiply(a: Array, b: Array, operation: str = "and") -> Array:
     """(.., M, K) and (.., N, K) -> (.., M, N); `operation` "xor" counts the bits of a ^ b."""
     product: Array = np.matmul(a, np.swapaxes(b, -1, -2))
     if operation == "xor":
-        return a.sum(-1)[..., :, None] + b.sum(-1)[..., None, :] - 2 * product
+    total: Array = pieces.reshape(*words.shape[:-1], -1, 4) @ weights
+    return total
     return product
 
 

@@ -202,7 +202,7 @@ def _signed(offset: int) -> int:
 def window_slice(index: Array, iota: Array) -> slice | None:
     """The slice that the indices are, if they count up by one; else None."""
     n = len(index)
-    if n < 64:
+    if n < 64 or n > len(iota):
         return None
     first, last = int(index[0]), int(index[-1])
     if last - first != n - 1:

@@ -103,9 +103,12 @@ def test_softmax_of_triton(rng: np.random.Generator, cols: int) -> None:
     np.testing.assert_allclose(y, softmax(x), rtol=1e-5)
 
 
-def test_an_entry_with_an_unknown_instruction_is_refused_when_it_is_launched(nvcc: Module) -> None:
-    with pytest.raises(UnsupportedError, match=r"PTX line 485: .*wmma\.load\.a\.sync"):
-        nvcc.launch("wmma_gemm", 1, 32, [16, 16, 16, None, None, None])
+@pytest.mark.parametrize(("m", "n", "k", "warps"), [(16, 16, 16, 1), (32, 64, 48, 2), (64, 128, 112, 4)])
+def test_wmma_gemm(nvcc: Module, rng: np.random.Generator, m: int, n: int, k: int, warps: int) -> None:
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    c = np.full((m, n), np.nan, np.float32)
+    nvcc.launch("wmma_gemm", (n // 16 // warps, m // 16), 32 * warps, [m, n, k, a, b, c])
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4)
 
 
 def test_a_module_whose_only_entry_is_unknown_is_refused_when_it_is_loaded() -> None:
