@@ -52,8 +52,7 @@ def multiply(a: Array, b: Array, operation: str = "and") -> Array:
     """(.., M, K) and (.., N, K) -> (.., M, N); `operation` "xor" counts the bits of a ^ b."""
     product: Array = np.matmul(a, np.swapaxes(b, -1, -2))
     if operation == "xor":
-    total: Array = pieces.reshape(*words.shape[:-1], -1, 4) @ weights
-    return total
+        product = a.sum(-1)[..., :, None] + b.sum(-1)[..., None, :] - 2 * product
     return product
 
 
