@@ -42,6 +42,7 @@ class Buffer:
     first: int
     last: int
     offset: int = 0
+    is_swizzled: bool = False
 
     @property
     def end(self) -> int:
@@ -49,7 +50,7 @@ class Buffer:
 
     @property
     def alignment(self) -> int:
-        if swizzle_of(self.op):
+        if self.is_swizzled:
             return ALIGNMENT
         return LARGE_ALIGNMENT if self.num_bytes >= LARGE_ALIGNMENT else SMALL_ALIGNMENT
 
@@ -97,7 +98,10 @@ def _buffers(kernel: Any) -> list[Buffer]:
     allocs: list[tuple[Any, int]] = []
     span: dict[Any, tuple[int, int]] = {}
     _number(body_of(kernel), 0, span, allocs)
-    return [Buffer(op, alloc_bytes(op), first, _last_use(op, span, op.results[0])) for op, first in allocs]
+    return [
+        Buffer(op, alloc_bytes(op), first, _last_use(op, span, op.results[0]), is_swizzled=swizzle_of(op) > 0)
+        for op, first in allocs
+    ]
 
 
 def _number(block: Any, position: int, span: dict[Any, tuple[int, int]], allocs: list[tuple[Any, int]]) -> int:
