@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.errors import InternalError, UnsupportedError
+from mosaic_gpu.errors import InternalError, MosaicGpuError, UnsupportedError
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.registers import register_type
 from mosaic_gpu.lowering.nvvm.shared import SharedMemory
@@ -97,8 +97,12 @@ class Conversion:
         rule = _RULES.get(name) or _DIALECT_RULES.get(name.partition(".")[0])
         if rule is None:
             raise UnsupportedError(f"{name} has no conversion to per-thread code", source=source_of(operation.location))
-        with operation.location:
-            results = rule(self, op)
+        try:
+            with operation.location:
+                results = rule(self, op)
+        except MosaicGpuError as error:
+            error.at(source_of(operation.location))
+            raise
         if len(results) != len(operation.results):
             raise InternalError(f"the conversion of {name} gave {len(results)} results")
         for source, converted in zip(operation.results, results, strict=True):

@@ -21,7 +21,6 @@ from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.exchange import Side, publish
 from mosaic_gpu.lowering.nvvm.memref import row_major
 from mosaic_gpu.lowering.nvvm.registers import chosen_layout, is_fp8, is_int4, memory_element, register_element
-from mosaic_gpu.lowering.nvvm.sources import source_of
 
 MAX_VALUES = 32
 """Values that one call of vprintf takes (CUDA programming guide, formatted output)."""
@@ -46,7 +45,7 @@ def convert_debug_print(conversion: Conversion, op: Any) -> list[ir.Value]:
     kinds = [str(ir.StringAttr(k).value) for k in op.kinds]
     values = list(op.values)
     tile = next((v for v in values if is_tile(v.type)), None)
-    buffer = None if tile is None else _publish(conversion, tile, op)
+    buffer = None if tile is None else _publish(conversion, tile)
     printed: list[list[_Token]] = [
         list(_array(shape_of(v.type))) if is_tile(v.type) else [conversion.get(v)] for v in values
     ]
@@ -63,7 +62,7 @@ def convert_debug_print(conversion: Conversion, op: Any) -> list[ir.Value]:
     return []
 
 
-def _publish(conversion: Conversion, tile: ir.Value, op: Any) -> ir.Value:
+def _publish(conversion: Conversion, tile: ir.Value) -> ir.Value:
     """A pointer to the tile, row-major in shared memory.  Raises UnsupportedError where it does not fit."""
     shape, element = shape_of(tile.type), register_element(element_of(tile.type))
     size = math.prod(shape) * (storage_bits(element) // 8)
@@ -73,7 +72,6 @@ def _publish(conversion: Conversion, tile: ir.Value, op: Any) -> ir.Value:
             got=f"{size} bytes",
             expected=f"at most {conversion.shared.window_bytes()} bytes",
             hint="print a part of it",
-            source=source_of(op.operation.location),
         )
     side = Side(chosen_layout(tile.type), shape, element, row_major(shape), 0, shape)
     return publish(conversion, conversion.get(tile), side, size)

@@ -16,7 +16,6 @@ from mosaic_gpu.lowering.nvvm import emit, fp8
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.intrinsics import is_selectable
 from mosaic_gpu.lowering.nvvm.registers import is_fp8, is_int4
-from mosaic_gpu.lowering.nvvm.sources import source_of
 
 
 @converts("arith.*", "math.*")
@@ -34,8 +33,7 @@ def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
         return [_on_bytes(conversion, op, narrow)]
     elements = [str(emit.element(t)) for t in (operands[0].type, results[0])]
     if not is_selectable(operation.name, *elements):
-        where = source_of(operation.location)
-        raise UnsupportedError(f"{operation.name} from {elements[0]} to {elements[1]}", source=where)
+        raise UnsupportedError(f"{operation.name} from {elements[0]} to {elements[1]}")
     attributes = {key: operation.attributes[key] for key in operation.attributes}
     return list(emit.op(operation.name, results, operands, attributes).results)
 
@@ -61,7 +59,7 @@ def _on_bytes(conversion: Conversion, op: Any, narrow: ir.Type) -> ir.Value:
         wide = [_cast_int4(v, extend, 8) for v in operands]
         return emit.value(name, result, wide, {"predicate": predicate})
     if name not in ("arith.sitofp", "arith.uitofp"):
-        raise UnsupportedError(f"{name} on {narrow}", source=source_of(operation.location))
+        raise UnsupportedError(f"{name} on {narrow}")
     (value,) = operands
     if is_int4(source):
         value = _cast_int4(value, "arith.extsi" if name == "arith.sitofp" else "arith.extui", 8)
@@ -83,8 +81,7 @@ def convert_cast(conversion: Conversion, op: Any) -> list[ir.Value]:
     if not any(is_fp8(e) or is_int4(e) for e in (source, target)):
         return list(convert_elementwise(conversion, op))
     if (str(source) == "f64" and is_fp8(target)) or (is_fp8(source) and is_fp8(target)):
-        where = source_of(operation.location)
-        raise UnsupportedError(f"{operation.name} from {source} to {target}", source=where)
+        raise UnsupportedError(f"{operation.name} from {source} to {target}")
     value = conversion.get(operation.operands[0])
     if is_fp8(source):
         decoded = fp8.decode(value, str(source))
@@ -120,7 +117,7 @@ def convert_constant(conversion: Conversion, op: Any) -> list[ir.Value]:
     attr = op.operation.attributes["value"]
     if isinstance(attr, ir.DenseElementsAttr):
         if not attr.is_splat:
-            raise UnsupportedError("a constant tile of several values", source=source_of(op.operation.location))
+            raise UnsupportedError("a constant tile of several values")
         attr = attr.get_splat_value()
     return [emit.value("arith.constant", type_, [], {"value": _register_constant(attr, type_)})]
 

@@ -20,7 +20,7 @@ from mosaic_gpu.lowering.views import MAX_DIVISOR, divisor
 _BITWISE = frozenset({"arith.andi", "arith.ori", "arith.xori"})
 _CASTS = frozenset({"arith.extsi", "arith.extui", "arith.trunci", "mgpu.convert_layout"})
 _LESS, _LESS_SWAPPED = frozenset({2, 5, 6, 9}), frozenset({3, 4, 7, 8})
-"""arith's predicates that compare `a` with `b` as a < b or a >= b (slt, sge, ult, uge), and with the sides exchanged."""
+"""arith's predicates that tell a < b from a >= b (slt, sge, ult, uge), and the same with the sides exchanged."""
 
 
 def mask_width(mask: ir.Value, dim: int) -> int:

@@ -122,11 +122,11 @@ def convert_subview(conversion: Conversion, op: Any) -> list[MemRef]:
     """Moves the pointer by the offsets, and notes the bounds of checked dimensions."""
     source: MemRef = conversion.get(op.source)
     offsets = conversion.all(op.offsets)
-    dropped, steps, checked = ints(op.dropped), ints(op.strides), ints(op.checked)
+    dropped, sizes, steps, checked = ints(op.dropped), ints(op.sizes), ints(op.strides), ints(op.checked)
     kept = [d for d in range(len(offsets)) if d not in dropped]
     checks = [_moved(c, offsets, steps, kept) for c in source.checks]
     checks += [
-        Check(_position(d, kept), _at_least_32(offsets[d]), steps[d], source.shape[d])
+        Check(_position(d, kept), _check_start(offsets[d], sizes[d] * steps[d]), steps[d], source.shape[d])
         for d in range(len(offsets))
         if checked[d]
     ]
@@ -167,6 +167,10 @@ def _position(dim: int, kept: Sequence[int]) -> int | None:
     return kept.index(dim) if dim in kept else None
 
 
-def _at_least_32(offset: ir.Value) -> ir.Value:
-    wide = isinstance(offset.type, ir.IndexType) or emit.bits_of(offset.type) > 32
+def _check_start(offset: ir.Value, span: int) -> ir.Value:
+    """The offset in 32 bits, or in 64 where it or the `span` of coordinates added to it may need them.
+
+    Sums that wrap in 32 bits stay outside of every extent below 2**31, as long as the span is small.
+    """
+    wide = isinstance(offset.type, ir.IndexType) or emit.bits_of(offset.type) > 32 or abs(span) >= 2**30
     return emit.convert_int(offset, 64 if wide else 32)

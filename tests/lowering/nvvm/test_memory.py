@@ -153,6 +153,17 @@ def test_a_gather_through_a_checked_view_reads_zero_outside() -> None:
     np.testing.assert_array_equal(found, [0, 0, 1, 2, 3, 4, 5, 0])
 
 
+def test_a_check_does_not_wrap_around_in_32_bits() -> None:
+    box, layout = Box([1], [8], [2**30], [], [1]), Layout.blocked((8,), 1)
+    x = np.arange(1, 11, dtype=np.float32)
+
+    def body(ref: ir.Value, out: ir.Value) -> None:
+        store(load(box.of(ref, [i32(1)]), layout), out)
+
+    (found,) = run(body, [x], [((8,), np.float32)], 1)
+    np.testing.assert_array_equal(found, [2, 0, 0, 0, 0, 0, 0, 0])
+
+
 def test_tiles_stay_in_their_allocations() -> None:
     shape = (16, 20)
     layouts = Layout.blocked(shape, 4, 2), Layout.blocked(shape, 4, 1, order=(0, 1))
