@@ -23,12 +23,26 @@ from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
 from mosaic_gpu.lowering.passes.check_layouts import check_layouts
 from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
+from mosaic_gpu.lowering.passes.hoist_loads import HoistLoads
+from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
 from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
 from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
+from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
 from mosaic_gpu.lowering.pipeline import compilation_context
 
 FILES = sorted(Path(__file__).parent.glob("*.mlir"))
-PASSES: dict[str, Any] = {p.name: p for p in (AssignLayouts(), ChooseNumWarps(), InsertBarriers(), PlanSharedMemory())}
+PASSES: dict[str, Any] = {
+    p.name: p
+    for p in (
+        AssignLayouts(),
+        ChooseNumWarps(),
+        InsertBarriers(),
+        PlanSharedMemory(),
+        HoistSteps(),
+        PromoteRefs(),
+        HoistLoads(),
+    )
+}
 
 
 def run_file(path: Path) -> str:

@@ -1,0 +1,24 @@
+// RUN: promote-refs,canonicalize
+// The loop may have no step: what it accumulates into is read before it, and written behind it only if it ran.
+// CHECK: %[[N:.*]] = "mgpu.load"(%arg2)
+// CHECK: %[[I:.*]] = "mgpu.load"(%arg1)
+// CHECK: %[[R:.*]] = scf.for {{.*}} iter_args(%[[A:.*]] = %[[I]])
+// CHECK-NOT: "mgpu.store"
+// CHECK: scf.yield
+// CHECK: %[[RUNS:.*]] = arith.cmpi sgt, %[[N]]
+// CHECK: scf.if %[[RUNS]] {
+// CHECK-NEXT: "mgpu.store"(%[[R]], %arg1)
+
+"mgpu.kernel"() ({
+^bb0(%g: !mgpu.ref<tensor<8x32xf32>, "gmem">, %o: !mgpu.ref<tensor<32xf32>, "gmem">, %b: !mgpu.ref<tensor<i32>, "gmem">):
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %n = "mgpu.load"(%b) {operandSegmentSizes = array<i32: 1, 0, 0>} : (!mgpu.ref<tensor<i32>, "gmem">) -> i32
+  scf.for %i = %c0 to %n step %c1 : i32 {
+    %v = "mgpu.subview"(%g, %i, %c0) {sizes = [1, 32], strides = [1, 1], dropped = [0], checked = [1, 0], operandSegmentSizes = array<i32: 1, 2>} : (!mgpu.ref<tensor<8x32xf32>, "gmem">, i32, i32) -> !mgpu.ref<tensor<32xf32>, "gmem">
+    %x = "mgpu.load"(%v) {operandSegmentSizes = array<i32: 1, 0, 0>} : (!mgpu.ref<tensor<32xf32>, "gmem">) -> tensor<32xf32>
+    %old = "mgpu.load"(%o) {operandSegmentSizes = array<i32: 1, 0, 0>} : (!mgpu.ref<tensor<32xf32>, "gmem">) -> tensor<32xf32>
+    %new = arith.addf %old, %x : tensor<32xf32>
+    "mgpu.store"(%new, %o) {operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<32xf32>, !mgpu.ref<tensor<32xf32>, "gmem">) -> ()
+  }
+}) {grid = [1], num_warps = 0 : i32, num_inputs = 2 : i32, sym_name = "f", aliases = [0, 1, 2]} : () -> ()
