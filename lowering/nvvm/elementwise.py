@@ -122,6 +122,12 @@ def convert_constant(conversion: Conversion, op: Any) -> list[ir.Value]:
     return [emit.value("arith.constant", type_, [], {"value": _register_constant(attr, type_)})]
 
 
+@converts("ub.poison")
+def convert_poison(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """What canonicalisation leaves where a value is never used: any value will do, and 0 is one."""
+    return [emit.constant(conversion.type(op.operation.results[0].type), 0)]
+
+
 def _register_constant(attr: ir.Attribute, type_: ir.Type) -> ir.Attribute:
     carried = emit.element(type_)
     if attr.type != carried:

@@ -152,6 +152,18 @@ def test_packed_arithmetic_is_used_for_pairs_of_bfloat16() -> None:
     assert text.count("bf16x2") == 4
 
 
+def test_a_value_that_nobody_needs_may_be_anything() -> None:
+    layout = Layout.blocked((32,), 1)
+
+    def body(a: ir.Value, out: ir.Value) -> None:
+        value = load(a, layout)
+        unused = ir.Operation.create("ub.poison", results=[value.type]).results[0]
+        store(arith.SelectOp(constant(ir.IntegerType.get_signless(1), 1), value, unused).result, out)
+
+    (found,) = run(body, [np.arange(32)], [((32,), np.int64)], 1)
+    np.testing.assert_array_equal(found, np.arange(32))
+
+
 def test_what_llvm_cannot_select_is_refused_with_its_line() -> None:
     layout = Layout.blocked((32,), 1)
 

@@ -10,9 +10,9 @@ import pytest
 
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.layouts import Layout
-from mosaic_gpu.dialect.ops_tile import IotaOp
+from mosaic_gpu.dialect.ops_tile import BroadcastOp, IotaOp
 from tests.lowering.nvvm.combiners import add, maximum, reduce
-from tests.lowering.nvvm.harness import int_attr, load, ptx_of, run, store, tile
+from tests.lowering.nvvm.harness import array_attr, int_attr, load, ptx_of, run, store, tile
 from tests.lowering.nvvm.layouts import DTYPES, random_array, random_layout, random_shape
 
 
@@ -119,9 +119,6 @@ def test_all_threads_get_the_same_scalar_from_a_fold_that_is_not_symmetric() -> 
 
 
 def _splat(scalar: ir.Value, layout: Layout) -> ir.Value:
-    from mosaic_gpu.dialect.ops_tile import BroadcastOp
-    from tests.lowering.nvvm.harness import array_attr
-
     return BroadcastOp(tile((256,), scalar.type, layout), scalar, array_attr([])).result
 
 
