@@ -21,7 +21,7 @@ _STEPS = 10
 
 
 def digamma(x: Any) -> Any:
-    """The derivative of log gamma; NaN at 0, -1, -2, .. (as lax.digamma)."""
+    """The derivative of log gamma; -inf at 0 and NaN at -1, -2, .. (as lax.digamma)."""
     reflected = x < 0.5
     y = jnp.where(reflected, 1 - x, x)
     shift = jnp.zeros_like(y)
@@ -36,13 +36,14 @@ def digamma(x: Any) -> Any:
     value = jnp.log(y) - 0.5 / y - series - shift
     part = x - jnp.round(x)
     pole = jnp.where(part == 0, jnp.nan, np.pi / jnp.tan(np.pi * part))
-    return jnp.where(reflected, value - pole, jnp.where(jnp.isposinf(x), x, value))
+    value = jnp.where(reflected, value - pole, jnp.where(jnp.isposinf(x), x, value))
+    return jnp.where(x == 0, -jnp.inf, value)
 
 
 def zeta(s: Any, q: Any) -> Any:
     """Hurwitz' zeta function, the sum of (q + n)**-s over n >= 0, for s > 1 (NaN below; inf at s = 1).
 
-    For q < 0 as lax.zeta: inf where q is whole, NaN where s is not.
+    For q <= 0 as lax.zeta: where q is whole inf for even s and NaN for odd, where s is not whole NaN.
     """
     total, place = jnp.zeros_like(q), q
     for _ in range(_STEPS):
@@ -55,9 +56,9 @@ def zeta(s: Any, q: Any) -> Any:
         total = total + coefficient * factor * power
         factor = factor * (s + 2 * k + 1) * (s + 2 * k + 2)
         power = power / (place * place)
+    total = jnp.where(s == 1, jnp.inf, jnp.where(s < 1, jnp.nan, total))
     total = jnp.where((q <= 0) & (s != jnp.floor(s)), jnp.nan, total)
-    total = jnp.where((q <= 0) & (q == jnp.floor(q)), jnp.inf, total)
-    return jnp.where(s == 1, jnp.inf, jnp.where(s < 1, jnp.nan, total))
+    return jnp.where((q <= 0) & (q == jnp.floor(q)), jnp.where(s % 2 == 0, jnp.inf, jnp.nan), total)
 
 
 def polygamma(n: Any, x: Any) -> Any:

@@ -206,3 +206,14 @@ def test_case_6_square_roots_and_powers(elementwise: Apply) -> None:
         assert_same(root, np.sqrt(x))
         assert_same(inverse, 1 / x)
         assert_same(cube, x * x * x)
+
+
+def test_poles_and_infinities_of_digamma_and_its_derivatives(elementwise: Apply) -> None:
+    x = np.array([0.0, -0.0, -1.0, -2.0, -0.5, -3.25, np.inf, -np.inf, np.nan, 1e-30, 1e30, 3.0])
+    n = np.array([0.0, 1.0, 2.0, 3.0, 1.5, -1.0])
+    exact = jax.jit(lax.digamma)(x)
+    np.testing.assert_allclose(elementwise(lax.digamma, x.astype(np.float32)), exact, rtol=1e-5)
+    orders, places = np.repeat(n, 3), np.tile([-1.0, -0.5, 2.0], len(n))
+    exact = jax.jit(lax.polygamma)(orders, places)
+    narrow = elementwise(lax.polygamma, orders.astype(np.float32), places.astype(np.float32))
+    np.testing.assert_allclose(narrow, exact, rtol=1e-5)

@@ -106,4 +106,5 @@ def ulps(actual: Any, exact: Any) -> float:
     _, exponent = np.frexp(np.where(finite, exact, 1.0))
     smallest = np.frexp(float(info.smallest_normal))[1]
     place = np.ldexp(1.0, np.maximum(exponent, smallest) - 1 - info.nmant)
-    return float(np.max(np.where(finite & ~alike, np.abs(wide - exact) / place, 0.0), initial=0.0))
+    distance = np.abs(np.where(finite, wide - np.where(finite, exact, 0.0), 0.0)) / place
+    return float(np.max(np.where(alike, 0.0, distance), initial=0.0))

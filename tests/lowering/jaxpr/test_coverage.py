@@ -9,7 +9,7 @@ from jax.extend.core import Primitive
 from mosaic_gpu.lowering.jaxpr import load_rules
 from mosaic_gpu.lowering.jaxpr.registry import RULES
 
-DOTS = {"conv_general_dilated", "dot_general", "ragged_dot_general"}
+CONVOLUTIONS_AND_RAGGED_DOTS = {"conv_general_dilated", "ragged_dot_general"}
 COMPLEX = {"complex", "conj", "fft", "imag", "real"}
 BETWEEN_DEVICES = {"all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all"}
 BETWEEN_DEVICES |= {"device_put", "sharding_constraint", "reduce_scatter"}
@@ -17,7 +17,9 @@ TOKENS = {"after_all", "create_token"}
 OTHER_GENERATORS = {"rng_bit_generator", "rng_uniform"}
 SOLVERS = {"custom_linear_solve", "linear_solve"}
 BACKWARD_POOLING = {"select_and_gather_add", "select_and_scatter", "select_and_scatter_add"}
-REFUSED = DOTS | COMPLEX | BETWEEN_DEVICES | TOKENS | OTHER_GENERATORS | SOLVERS | BACKWARD_POOLING
+REFUSED = (
+    CONVOLUTIONS_AND_RAGGED_DOTS | COMPLEX | BETWEEN_DEVICES | TOKENS | OTHER_GENERATORS | SOLVERS | BACKWARD_POOLING
+)
 
 
 def primitives() -> set[str]:
