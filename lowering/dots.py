@@ -68,6 +68,16 @@ def dot_of(op: Any) -> DotFacts:
     return DotFacts(m, n, k, *elements, *flags, *names)
 
 
+def instruction_columns(facts: DotFacts, columns: int) -> int:
+    """The least number of columns, at least `columns` (at most 256), that a `wgmma` of these types may have.
+
+    PTX ISA, "wgmma.mma_async": multiples of 8; for integers beyond 32 multiples of 16, and 24.
+    """
+    wide = facts.acc_element == "i32" and columns > 32
+    step = 16 if wide else 8
+    return -(-columns // step) * step
+
+
 _FLAGS = ("lhs_transposed", "rhs_transposed", "lhs_unsigned", "rhs_unsigned")
 
 

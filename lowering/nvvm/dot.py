@@ -10,6 +10,7 @@ from mosaic_gpu.lowering.dots import dot_of
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.dot_mma import convert_mma
+from mosaic_gpu.lowering.nvvm.dot_wgmma import convert_wgmma
 
 
 @converts("mgpu.dot")
@@ -18,6 +19,8 @@ def convert_dot(conversion: Conversion, op: Any) -> list[ir.Value]:
     kind = dot_of(op.operation).kind
     if kind == "mma":
         return [convert_mma(conversion, op)]
+    if kind == "wgmma":
+        return [convert_wgmma(conversion, op)]
     raise InternalError(f"a dot of kind {kind!r} has no conversion to per-thread code")
 
 

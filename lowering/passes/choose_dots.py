@@ -17,18 +17,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mosaic_gpu.dialect._mlir import arith, ir
+from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, layout_attr
-from mosaic_gpu.dialect.dot_layouts import mma_layouts
+from mosaic_gpu.dialect.dot_layouts import WARPGROUP_WARPS, WGMMA_ROWS, mma_layouts, wgmma_layouts, wgmma_plan
+from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import ints
-from mosaic_gpu.dialect.ops_tile import PtxOp
-from mosaic_gpu.dialect.types import is_tile, shape_of, tile_type
+from mosaic_gpu.dialect.types import is_tile
 from mosaic_gpu.lowering.dots import DotFacts, dot_of
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.passes.plan_shared_memory import alloc_bytes
+from mosaic_gpu.lowering.passes.round_operands import rounded
+from mosaic_gpu.lowering.passes.stage_operands import depth_of, stage_operands
 from mosaic_gpu.lowering.passes.walk import body_of, kernels, walk
 from mosaic_gpu.lowering.targets import Target, parse_target
 
+STAGED_SHARE = 0.7
+"""The part of the free shared memory that the operands of one dot may take."""
 MAX_FRAGMENTS = 4096
 """Instructions of `mma.sync` that one warp may issue for one dot, which are all written out."""
 
@@ -43,16 +48,20 @@ class ChooseDots:
         target = parse_target(options.target)
         for kernel in kernels(module):
             num_warps = ir.IntegerAttr(kernel.attributes["num_warps"]).value
-            for op in [op for op in walk(body_of(kernel)) if op.name == "mgpu.dot"]:
+            ops = list(walk(body_of(kernel)))
+            room = target.max_shared_bytes - sum(alloc_bytes(op) for op in ops if op.name == "mgpu.alloc")
+            for op in [op for op in ops if op.name == "mgpu.dot"]:
                 dot = _with_accumulator(op)
                 _drop_transpositions(dot)
-                _choose(dot, num_warps, target)
+                _choose(dot, num_warps, target, int(room * STAGED_SHARE))
 
 
 def dot_kind(facts: DotFacts, num_warps: int, target: Target) -> str:
     """Which unit computes a dot: "wgmma", "mma" or "fma"."""
     if not facts.on_matrix_units or (facts.is_fp8 and "fp8" not in target.features):
         return "fma"
+    if "wgmma" in target.features and facts.bits < 64 and facts.m >= WGMMA_ROWS and num_warps % WARPGROUP_WARPS == 0:
+        return "wgmma"
     return "mma" if _fragments(facts, num_warps) <= MAX_FRAGMENTS else "fma"
 
 
@@ -62,15 +71,27 @@ def _fragments(facts: DotFacts, num_warps: int) -> int:
     return tiles[0] * tiles[1] * layouts.rhs.reps((facts.k, facts.n))[1]
 
 
-def _choose(op: Any, num_warps: int, target: Target) -> None:
+def _choose(op: Any, num_warps: int, target: Target, room_bytes: int) -> None:
     facts = dot_of(op)
     kind = dot_kind(facts, num_warps, target)
+    if kind == "wgmma" and depth_of(facts, wgmma_plan(facts.m, facts.n, num_warps), room_bytes) < 1:
+        kind = "mma"
     op.attributes["kind"] = ir.StringAttr.get(kind)
-    if kind == "mma":
+    if kind == "wgmma":
+        plan = wgmma_plan(facts.m, facts.n, num_warps)
+        for part in stage_operands(op, facts, plan, room_bytes):
+            _set_layouts(part, *wgmma_layouts(facts.bits, plan, num_warps))
+    elif kind == "mma":
         with ir.InsertionPoint(op), op.location:
             _put_in_registers(op, facts)
         layouts = mma_layouts(facts.bits, facts.m, facts.n, num_warps)
-        for name, layout in zip(LAYOUT_NAMES, (layouts.lhs, layouts.rhs, layouts.acc), strict=True):
+        _set_layouts(op, layouts.lhs, layouts.acc, layouts.rhs)
+
+
+def _set_layouts(op: Any, lhs: Layout, acc: Layout, rhs: Layout | None = None) -> None:
+    """Writes the layouts; those of references are left out."""
+    for number, (name, layout) in enumerate(zip(LAYOUT_NAMES, (lhs, rhs, acc), strict=True)):
+        if layout is not None and is_tile(op.operands[number].type):
             op.attributes[name] = layout_attr(layout)
 
 
@@ -131,12 +152,3 @@ def _put_in_registers(op: Any, facts: DotFacts) -> None:
             value = emit.transpose(value, [1, 0])
             op.attributes[name] = emit.int_attr(0)
         op.operands[number] = rounded(value, facts)
-
-
-def rounded(value: ir.Value, facts: DotFacts) -> ir.Value:
-    """The operand with f32 rounded to tf32 (to nearest, ties away; the units would cut it off)."""
-    if facts.lhs_element != "f32":
-        return value
-    type_ = tile_type(shape_of(value.type), ir.IntegerType.get_signless(32))
-    names = ir.StringAttr.get("cvt.rna.tf32.f32 $0, $1;"), ir.StringAttr.get("=r,f")
-    return arith.bitcast(value.type, PtxOp(type_, [value], *names).result)

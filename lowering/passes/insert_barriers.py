@@ -31,6 +31,7 @@ from mosaic_gpu.dialect.attrs import layout_of
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_kernel import BarrierOp
 from mosaic_gpu.dialect.ops_memory import ints
+from mosaic_gpu.dialect.types import RefType
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels
@@ -147,8 +148,9 @@ class _Inserter:
     def operation(self, op: Any) -> Summary | None:
         """What an op does to memory, barriers inside of it in place; None where it does nothing."""
         if op.name in _REFERENCE:
-            accesses = {self.access(op): None}
-            return Summary(accesses, dict(accesses))
+            return _both_ways([self.access(op)])
+        if op.name == "mgpu.dot":
+            return _both_ways([self.read_by_unit(v) for v in op.operands[:2] if isinstance(v.type, RefType)])
         if op.name == "mgpu.barrier":
             return Summary(sealed=True)
         blocks = blocks_of(op) if len(op.regions) else []
@@ -183,24 +185,37 @@ class _Inserter:
         tail = dict(test.tail) if test.sealed else test.tail | both.tail
         return Summary(both.head, tail, test.sealed)
 
+    def read_by_unit(self, ref: Any) -> Access:
+        """What a matrix unit reads, of no thread's in particular."""
+        return self.access_through(ref, False, None)
+
     def access(self, op: Any) -> Access:
         operands = op.operands
         ref = operands[_REFERENCE[op.name]]
         value = operands[0] if op.name in _WRITES else op.results[0]
+        layout = None if op.name in _INDEXED else layout_of(value.type)
+        return self.access_through(ref, op.name in _WRITES, layout)
+
+    def access_through(self, ref: Any, writes: bool, layout: Layout | None) -> Access:
         view = view_of(ref)
         in_smem = view.space == "smem"
         first = ir.IntegerAttr(view.root.owner.attributes["mgpu.offset"]).value if in_smem else 0
-        indexed = op.name in _INDEXED
         return Access(
-            writes=op.name in _WRITES,
+            writes=writes,
             memory=-1 if in_smem else self.memories[view.root],
             first=first,
             last=first + math.prod(view.root_shape) * view.element_bytes,
             bounds=view.bounds,
             view=_name_of(view),
-            layout=None if indexed else layout_of(value.type),
+            layout=layout,
             loops=_moving_loops(view),
         )
+
+
+def _both_ways(accesses: list[Access]) -> Summary | None:
+    """Accesses of one op, with no barrier before or behind."""
+    found = dict.fromkeys(accesses)
+    return Summary(found, dict(found)) if accesses else None
 
 
 def _either(ways: list[Summary], is_complete: bool) -> Summary:
