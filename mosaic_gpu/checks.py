@@ -115,7 +115,7 @@ def check_grid(grid: Sequence[Any], vmapped: Sequence[int]) -> None:
             raise UnsupportedError(
                 f"the grid bound of {where} is a traced value: dynamic grids are not supported",
                 expected="a Python int",
-                hint="make the bound static, for instance with static_argnums of jax.jit",
+                hint="make it a Python int: int(n) of a NumPy integer, static_argnums of jax.jit for an argument",
             )
         _check_bound(bound, where)
     blocks = math.prod(grid)
