@@ -41,7 +41,10 @@ UNROLLED_BATCH = 4
 
 @dataclass(frozen=True)
 class _Side:
-    """An operand as [batch, free, contracted], or where `transposed` as [batch, contracted, free]."""
+    """An operand as [batch, free, contracted], or where `transposed` as [batch, contracted, free].
+
+    A batch of one has no dimension.
+    """
 
     value: ir.Value
     batch: int
@@ -57,7 +60,7 @@ class _Side:
     def at(self, number: int) -> ir.Value:
         """One matrix of the batch, in registers."""
         if self.batch == 1:
-            return emit.reshape(self.value, self.matrix)
+            return self.value
         piece = sliced(self.value, (number, 0, 0), (1, *self.matrix), (1, 1, 1))
         return emit.reshape(piece, self.matrix)
 
@@ -103,16 +106,17 @@ def _side(
     extents = [math.prod(aval.shape[d] for d in dims) for dims in (batch, free, contract)]
     side = _Side(convert(value, aval.dtype, dtype), extents[0], extents[1], extents[2], transposed, dtype)
     moved = emit.transpose(side.value, orders[transposed])
-    return replace(side, value=emit.reshape(moved, (side.batch, *side.matrix)))
+    shape = side.matrix if side.batch == 1 else (side.batch, *side.matrix)
+    return replace(side, value=emit.reshape(moved, shape))
 
 
 def _products(ctx: RuleContext, left: _Side, right: _Side, types: DotTypes) -> ir.Value:
-    """[batch, M, N] of dtype `types.acc`."""
+    """[batch, M, N] of dtype `types.acc`, or another shape of as many elements in this order."""
     extents = (left.free, right.free, left.contracted)
     if 1 in extents or left.batch * math.prod(extents) <= SMALL_PRODUCTS:
         return _multiplied(left, right, types)
     if left.batch == 1:
-        return emit.reshape(_dot(left.at(0), right.at(0), left, right, types), (1, *extents[:2]))
+        return _dot(left.at(0), right.at(0), left, right, types)
     if (
         left.batch <= UNROLLED_BATCH
         or _batch_bytes(left, right, types) > parse_target(ctx.kernel.options.target).max_shared_bytes * 3 // 4
@@ -186,5 +190,4 @@ def _multiplied(left: _Side, right: _Side, types: DotTypes) -> ir.Value:
         product = fold("add", product, types.acc, [kept.index("k")])
     rest = [d for d in kept if d != "k"]
     final = [d for d in "bmn" if d in rest]
-    product = emit.transpose(product, [rest.index(d) for d in final])
-    return emit.reshape(product, (left.batch, left.free, right.free))
+    return emit.transpose(product, [rest.index(d) for d in final])

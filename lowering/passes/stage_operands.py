@@ -106,7 +106,7 @@ def stays_in_registers(value: Any) -> bool:
         seen.add(op)
         if op.name == "mgpu.dot":
             return True
-        if op.name.startswith(("arith.", "math.", "mgpu.libdevice", "mgpu.ptx", "mgpu.bitcast")):
+        if op.name.startswith(("arith.", "math.", "mgpu.libdevice", "mgpu.ptx", "mgpu.bitcast", "mgpu.reshape")):
             stack += [v for v in op.operands if is_tile(v.type)]
     return False
 
