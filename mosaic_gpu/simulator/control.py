@@ -28,7 +28,7 @@ from mosaic_gpu.simulator.ptx import (
     Variable,
     unsupported,
 )
-from mosaic_gpu.simulator.registry import Decoder
+from mosaic_gpu.simulator.registry import ENDINGS, Decoder, Ending, Successors
 from mosaic_gpu.simulator.slots import Slots
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from mosaic_gpu.simulator.prepare import _Uses
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Successors = int | list[tuple[int, Array]]
-Ending = Callable[[list[Array], "Frame"], Successors]
 EXIT = -1
 _ENDINGS = frozenset(["bra", "brx", "ret", "exit", "call", "bar", "barrier", "trap"])
 
@@ -45,11 +43,12 @@ _ENDINGS = frozenset(["bra", "brx", "ret", "exit", "call", "bar", "barrier", "tr
 @dataclass(frozen=True)
 class Converge:
     """The threads named by the mask in slot `mask` must have come to `instruction` before it runs; `everyone`
-    says that the mask is known to name all lanes."""
+    says that the mask is known to name all lanes, `warpgroup` that the four warps of the warpgroup come together."""
 
     instruction: Instruction
     mask: int
     everyone: bool
+    warpgroup: bool = False
 
 
 @dataclass
@@ -75,7 +74,9 @@ class Context:
 
 def is_ending(instruction: Instruction) -> bool:
     """True for an instruction after which a new basic block begins."""
-    return instruction.opcode in _ENDINGS and instruction.modifiers[:1] != ("warp",)
+    if instruction.opcode in _ENDINGS:
+        return instruction.modifiers[:1] != ("warp",)
+    return ".".join((instruction.opcode, *instruction.modifiers[:1])) in ENDINGS
 
 
 def fall_off(slots: list[Array], frame: Frame) -> Successors:
@@ -105,11 +106,15 @@ def split(frame: Frame, mask: Array, yes: int, no: int) -> Successors:
 def ending(context: Context, instruction: Instruction, used: _Uses) -> Ending:
     """The ending of a block whose last instruction is `instruction`."""
     decoder = Decoder(instruction, context.slots, context.layout)
-    build = {
+    builders: dict[str, Callable[[Decoder, Context], Ending]] = {
         "bra": _branch, "brx": _branch_table, "ret": _return, "exit": _exit, "call": _call,
         "bar": _barrier, "barrier": _barrier, "trap": _trap,
-    }[instruction.opcode]  # fmt: skip
-    end = build(decoder, context)
+    }  # fmt: skip
+    build = builders.get(instruction.opcode)
+    if build is None:
+        end = ENDINGS[".".join((instruction.opcode, instruction.modifiers[0]))](decoder, context.next_block)
+    else:
+        end = build(decoder, context)
     decoder.finish()
     used.note(decoder.reads, [], whole=True)
     if instruction.guard is None:

@@ -58,7 +58,7 @@ def dims(value: Dims, what: str) -> tuple[int, int, int]:
 
 def launch(
     kernel: Kernel, grid: Dims, block: Dims, args: Sequence[Any], *, cluster: Dims, shared_bytes: int,
-    instruction_limit: int, print_text: Callable[[str], object] | None,
+    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0,
 ) -> LaunchResult:  # fmt: skip
     """Runs a kernel; see `Module.launch`."""
     start = time.perf_counter()
@@ -77,7 +77,7 @@ def launch(
 
     with _ieee(), np.errstate(all="ignore"):
         for first, count in _waves(kernel, shape):
-            wave = Wave(kernel, shape, memory, params.region, first, count, emit, counters)
+            wave = Wave(kernel, shape, memory, params.region, first, count, emit, counters, seed)
             Scheduler(wave, counters).run()
     params.finish()
     return LaunchResult(

@@ -193,9 +193,10 @@ class Scheduler:
         assert block.converge is not None
         if not block.converge.everyone:
             self._check_members(block.converge, threads)
-        if threads is None:
+        if threads is None and not (block.converge.warpgroup and self.wave.per_block % 128):
             return None
         wave, index = self.wave, block.index
+        threads = wave.iota if threads is None else threads
         if index in self.parked:
             threads = self._merge([threads, *self.parked.pop(index)])
             if threads is None:
@@ -206,6 +207,8 @@ class Scheduler:
         there = wave.lane_bits(threads)
         needed = wanted & (wave.warp_bits & ~wave.exited_bits)[warps]
         ready = (there[warps] & needed) == needed
+        if block.converge.warpgroup:
+            ready = wave.whole_warpgroups(there)[warps]
         if ready.all():
             return threads
         self.parked.setdefault(index, []).append(threads[~ready])

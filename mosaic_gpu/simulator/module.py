@@ -63,7 +63,8 @@ class Module:
             or overlapping views, is the same memory.  A scalar is converted to the parameter's type;
             bytes or an array fill a parameter declared as an array of bytes.
           shared_bytes: dynamic shared memory of a block.
-          seed: chooses among the legal orders of events; this version has one order, and ignores it.
+          seed: draws the times of asynchronous work (wgmma, bulk copies) among those that are legal; 0, the
+            default, does everything as late as it may.
           instruction_limit: thread-instructions after which the launch is stopped; 0 means no limit.
           print: called with each text that the kernel prints; by default it goes to sys.stdout.
         Raises:
@@ -77,7 +78,7 @@ class Module:
             raise SimulationError(f"there is no kernel `{entry}`", expected=", ".join(self.kernels) or "none")
         return launch(
             self.kernels[entry], grid, block, args, cluster=cluster, shared_bytes=shared_bytes,
-            instruction_limit=instruction_limit, print_text=print,
+            instruction_limit=instruction_limit, print_text=print, seed=seed,
         )  # fmt: skip
 
 

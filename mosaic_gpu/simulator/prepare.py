@@ -30,7 +30,7 @@ from mosaic_gpu.simulator.ptx import (
     Vector,
     unsupported,
 )
-from mosaic_gpu.simulator.registry import INSTRUCTIONS, Decoder, Operation
+from mosaic_gpu.simulator.registry import INSTRUCTIONS, Decoder, Ending, Operation
 from mosaic_gpu.simulator.slots import Row, Slots, View, storage_type
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,7 +49,7 @@ class Block:
     line: int
     operations: list[Operation] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
-    ending: control.Ending = control.fall_off
+    ending: Ending = control.fall_off
     converge: control.Converge | None = None
     gather: frozenset[Row] = frozenset()
     scatter: frozenset[Row] = frozenset()
@@ -201,6 +201,9 @@ def _allocate_rows(function: Function, ranges: list[tuple[int, int]], slots: Slo
             read = {r.name for o in instruction.operands[dests:] for r in _registers(o)}
             if instruction.guard is not None:
                 read.add(instruction.guard.name)
+            if instruction.opcode == "wgmma":
+                # Read and written later, when its group is waited for.
+                shared |= read
             for name in read | written:
                 span = spans.get(name)
                 if span is None:
@@ -317,7 +320,7 @@ def _operation(instruction: Instruction, context: control.Context, used: _Uses) 
     if entry.converges and decoder.member_mask is not None and instruction.guard is None:
         mask = context.slots.views[decoder.member_mask]
         everyone = isinstance(mask, np.ndarray) and int(mask[0]) == 0xFFFFFFFF
-        context.converge = control.Converge(instruction, decoder.member_mask, everyone)
+        context.converge = control.Converge(instruction, decoder.member_mask, everyone, decoder.warpgroup)
     register = instruction.guard
     used.note(decoder.reads, decoder.writes, whole=register is None)
     if operation is None or register is None:

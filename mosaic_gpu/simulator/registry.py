@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 #: What runs: reads and writes the slots of the active threads.
 Operation = Callable[[list[Array], "Frame"], None]
+#: Where the threads of a frame go: one block, or (block, threads) of each part.
+Successors = int | list[tuple[int, Array]]
+#: What runs at the end of a basic block.
+Ending = Callable[[list[Array], "Frame"], Successors]
 #: Computes `out` from its operands, all arrays over threads; the last argument is the result's array.
 Kernel = Callable[..., Any]
 
@@ -72,6 +76,22 @@ def instruction(
     return register
 
 
+ENDINGS: dict[str, Callable[[Decoder, int], Ending]] = {}
+
+
+def ending(*names: str) -> Callable[[Callable[[Decoder, int], Ending]], Callable[[Decoder, int], Ending]]:
+    """Registers the decorated function for the instructions `names` (first two words), which end a basic
+    block because threads may wait there, or registers change behind the block's back.  It is given the
+    decoder and the block that follows."""
+
+    def register(build: Callable[[Decoder, int], Ending]) -> Callable[[Decoder, int], Ending]:
+        for name in names:
+            ENDINGS[name] = build
+        return build
+
+    return register
+
+
 class Decoder:
     """One instruction being prepared: consumes its modifiers, resolves its operands to slots."""
 
@@ -85,6 +105,7 @@ class Decoder:
         self.reads: list[int] = []
         self.writes: list[int] = []
         self.member_mask: int | None = None
+        self.warpgroup = False
 
     def fail(self, what: str) -> SimulationError:
         """The error for an instruction that PTX does not allow."""

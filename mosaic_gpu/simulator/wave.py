@@ -19,6 +19,8 @@ from mosaic_gpu.simulator.memory import (
     Region,
 )
 from mosaic_gpu.simulator.slots import View
+from mosaic_gpu.simulator.timing import Timing
+from mosaic_gpu.simulator.warpgroups import Warpgroups
 
 if TYPE_CHECKING:
     from mosaic_gpu.simulator.prepare import Kernel
@@ -68,7 +70,7 @@ class Wave:
 
     def __init__(
         self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, first: int, blocks: int,
-        emit: Callable[[str], None], counters: Counters,
+        emit: Callable[[str], None], counters: Counters, seed: int = 0,
     ) -> None:  # fmt: skip
         per_block = shape.threads
         self.kernel, self.shape, self.memory, self.params = kernel, shape, memory, params
@@ -90,6 +92,8 @@ class Wave:
         self.cluster_of = self._cluster_numbers()
         self.barriers = Barriers(self)
         self.copies = Copies(self.T)
+        self.timing = Timing(seed)
+        self.warpgroups = Warpgroups(self)
         self._starts: dict[tuple[str, int, int], Array] = {}
         self._memories(kernel.shared_bytes + shape.shared_bytes, kernel.local_bytes)
         self.slots = self._materialise()
@@ -142,6 +146,14 @@ class Wave:
         """Per warp, the bits of the lanes that are among `threads`."""
         bits = np.bincount(self.warp_of[threads], weights=np.exp2(self.lane[threads]), minlength=self.warps)
         return bits.astype(np.uint32)
+
+    def whole_warpgroups(self, there: Array) -> Array:
+        """Per warp, whether all lanes of its warpgroup (four warps from a multiple of four on) are in `there`."""
+        groups = -(-self.warps_per_block // 4)
+        whole = np.zeros((self.blocks, 4 * groups), np.bool_)
+        whole[:, : self.warps_per_block] = (there == 0xFFFFFFFF).reshape(self.blocks, -1)
+        together = np.repeat(whole.reshape(-1, 4).all(axis=1), 4).reshape(self.blocks, -1)
+        return together[:, : self.warps_per_block].reshape(-1)
 
     def _materialise(self) -> list[Array]:
         """The arrays of all slots, for all threads."""

@@ -113,3 +113,71 @@ def product(a: Array, b: Array, c: Array) -> Array:
     """a @ b + c of small numbers, exact in float64 or int64."""
     wide = np.int64 if a.dtype.kind in "iu" and a.dtype.name in ("int8", "uint8") else np.float64
     return np.asarray(a.astype(wide) @ b.astype(wide) + c.astype(wide))
+
+
+#: The PTX ISA's figures of the swizzles: line of 128 bytes -> where each chunk of 16 bytes of it is found.
+SWIZZLE_LINES = {
+    0: [[0, 1, 2, 3, 4, 5, 6, 7]],
+    32: [[0, 1, 2, 3, 4, 5, 6, 7], [1, 0, 3, 2, 5, 4, 7, 6]],
+    64: [[0, 1, 2, 3, 4, 5, 6, 7], [1, 0, 3, 2, 5, 4, 7, 6], [2, 3, 0, 1, 6, 7, 4, 5], [3, 2, 1, 0, 7, 6, 5, 4]],
+    128: [
+        [0, 1, 2, 3, 4, 5, 6, 7], [1, 0, 3, 2, 5, 4, 7, 6], [2, 3, 0, 1, 6, 7, 4, 5], [3, 2, 1, 0, 7, 6, 5, 4],
+        [4, 5, 6, 7, 0, 1, 2, 3], [5, 4, 7, 6, 1, 0, 3, 2], [6, 7, 4, 5, 2, 3, 0, 1], [7, 6, 5, 4, 3, 2, 1, 0],
+    ],
+}  # fmt: skip
+
+
+def swizzle(offset: int, width: int) -> int:
+    """Where the byte at `offset` from the pattern's start is found, with a swizzle of `width` bytes."""
+    lines = SWIZZLE_LINES[width]
+    line, chunk, byte = offset // 128, offset % 128 // 16, offset % 16
+    return 128 * line + 16 * lines[line % len(lines)][chunk] + byte
+
+
+def descriptor(start: int, leading: int, stride: int, width: int, base_offset: int = 0) -> int:
+    """The 64 bits of a matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
+    mode = {0: 0, 128: 1, 64: 2, 32: 3}[width]
+    return start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | base_offset << 49 | mode << 62
+
+
+def operand_image(matrix: Array, kind: str, k_major: bool, width: int, leading: int, stride: int) -> dict[int, bytes]:
+    """Byte offset from the pattern's start -> bytes, for each element of an operand given as (M or N, K).
+
+    Core matrices are 8 rows of 16 bytes (PTX ISA, "Shared Memory Matrix Layout", "Strides"): without a swizzle
+    they are contiguous, 128 bytes each; with one, the rows of width / 16 neighbouring ones make up lines.
+    """
+    size = np.dtype(DTYPES[kind]).itemsize
+    image = {}
+    for mn in range(matrix.shape[0]):
+        for k in range(matrix.shape[1]):
+            along, across = (k, mn) if k_major else (mn, k)
+            core_along, within = divmod(along * size, 16)
+            core_across, row = divmod(across, 8)
+            if width == 0 and k_major:
+                offset = core_along * leading + core_across * stride + 16 * row + within
+            elif width == 0:
+                offset = core_along * stride + core_across * leading + 16 * row + within
+            else:
+                repeat, core = divmod(core_along, width // 16)
+                offset = repeat * leading + core_across * stride + width * row + 16 * core + within
+            image[swizzle(offset, width)] = np.asarray(matrix[mn, k], DTYPES[kind]).tobytes()
+    return image
+
+
+def gather_warpgroup(registers: Array, kind: str, columns: int) -> Array:
+    """(128, registers) of D -> the 64 x N matrix."""
+    result = np.zeros((64, columns), DTYPES[kind])
+    for thread in range(128):
+        for i, value in enumerate(np.ascontiguousarray(registers[thread]).view(DTYPES[kind])):
+            result[wgmma_d_element(thread, i)] = value
+    return result
+
+
+def scatter_warpgroup(matrix: Array, kind: str) -> Array:
+    """The 64 x N matrix -> (128, registers) of D."""
+    elements = matrix.shape[1] // 2
+    result = np.zeros((128, elements), DTYPES[kind])
+    for thread in range(128):
+        for i in range(elements):
+            result[thread, i] = matrix[wgmma_d_element(thread, i)]
+    return result.view(np.uint32)

@@ -111,6 +111,18 @@ def test_wmma_gemm(nvcc: Module, rng: np.random.Generator, m: int, n: int, k: in
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), atol=1e-4)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (128, 64, 192), (192, 256, 320)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_matmul_of_triton(rng: np.random.Generator, m: int, n: int, k: int, seed: int) -> None:
+    module = load((DATA / "triton_matmul.ptx").read_text())
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    c = np.full((m, n), np.nan, np.float16)
+    args = [a, b, c, m, n, k, 0, 0]
+    module.launch("matmul", (m // 64, n // 64), 128, args, shared_bytes=49152, seed=seed)
+    np.testing.assert_allclose(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64), rtol=2e-3, atol=1e-3)
+
+
 def test_a_module_whose_only_entry_is_unknown_is_refused_when_it_is_loaded() -> None:
-    with pytest.raises(UnsupportedError, match=r"PTX line \d+: the simulator does not support"):
-        load((DATA / "triton_matmul.ptx").read_text())
+    text = (DATA / "triton_softmax.ptx").read_text().replace("ex2.approx.f32", "tcgen05.ld.f32")
+    with pytest.raises(UnsupportedError, match=r"PTX line \d+: the simulator does not support `tcgen05"):
+        load(text)
