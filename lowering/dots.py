@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.dot_layouts import WGMMA_ROWS
 from mosaic_gpu.dialect.ops_matmul import oriented
 from mosaic_gpu.dialect.types import element_of, shape_of, storage_bits
+from mosaic_gpu.lowering.targets import Target
 
 FP8 = ("f8E4M3FN", "f8E5M2")
 
@@ -66,6 +68,12 @@ def dot_of(op: Any) -> DotFacts:
     elements = [str(element_of(t)) for t in (lhs, rhs, acc)]
     names = [ir.StringAttr(op.attributes[name]).value for name in ("precision", "kind")]
     return DotFacts(m, n, k, *elements, *flags, *names)
+
+
+def fits_warpgroup(facts: DotFacts, target: Target) -> bool:
+    """Whether `wgmma` computes such a dot on this target, given whole warpgroups."""
+    is_known = facts.on_matrix_units and facts.bits < 64
+    return is_known and "wgmma" in target.features and facts.m >= WGMMA_ROWS
 
 
 def instruction_columns(facts: DotFacts, columns: int) -> int:

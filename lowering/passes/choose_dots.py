@@ -19,11 +19,11 @@ from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, layout_attr
-from mosaic_gpu.dialect.dot_layouts import WARPGROUP_WARPS, WGMMA_ROWS, mma_layouts, wgmma_layouts, wgmma_plan
+from mosaic_gpu.dialect.dot_layouts import WARPGROUP_WARPS, mma_layouts, wgmma_layouts, wgmma_plan
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import is_tile
-from mosaic_gpu.lowering.dots import DotFacts, dot_of
+from mosaic_gpu.lowering.dots import DotFacts, dot_of, fits_warpgroup
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.plan_shared_memory import alloc_bytes
@@ -60,7 +60,7 @@ def dot_kind(facts: DotFacts, num_warps: int, target: Target) -> str:
     """Which unit computes a dot: "wgmma", "mma" or "fma"."""
     if not facts.on_matrix_units or (facts.is_fp8 and "fp8" not in target.features):
         return "fma"
-    if "wgmma" in target.features and facts.bits < 64 and facts.m >= WGMMA_ROWS and num_warps % WARPGROUP_WARPS == 0:
+    if fits_warpgroup(facts, target) and num_warps % WARPGROUP_WARPS == 0:
         return "wgmma"
     return "mma" if _fragments(facts, num_warps) <= MAX_FRAGMENTS else "fma"
 

@@ -2,7 +2,8 @@
 
 Requires: nothing. Does: sets `num_warps` of each `mgpu.kernel` to the user's choice, or by the largest
 tile: at least as many warps as leave a thread 16 elements (up to 4 warps) or 32 (up to 8), and beyond that as many as
-keep the tile within 64 32-bit registers a thread. Leaves: everything else.
+keep the tile within 64 32-bit registers a thread.  With dots that a warpgroup can compute there are at least one, from
+128 rows on two warpgroups, and the tile (an accumulator as a rule) may take 128 registers. Leaves: everything else.
 
     "mgpu.kernel"() ({ .. tensor<4x1000xf32> .. }) {num_warps = 0 : i32}
     "mgpu.kernel"() ({ .. tensor<4x1000xf32> .. }) {num_warps = 4 : i32}      // 31 elements a thread
@@ -16,15 +17,20 @@ from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.bits import is_power
+from mosaic_gpu.dialect.dot_layouts import WARPGROUP_WARPS, WGMMA_ROWS
 from mosaic_gpu.dialect.layouts import WARP_SIZE
 from mosaic_gpu.dialect.types import is_tile, shape_of, storage_bits
 from mosaic_gpu.errors import KernelError
+from mosaic_gpu.lowering.dots import dot_of, fits_warpgroup
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.walk import body_of, kernels, walk
+from mosaic_gpu.lowering.targets import Target, parse_target
 
 MAX_WARPS = 32
 MAX_REGISTERS = 64
 """32-bit registers of a thread that its part of the largest tile may take before more warps are used."""
+MAX_DOT_REGISTERS = 128
+"""The same, in a kernel whose dots run on warpgroups."""
 REFERENCES = frozenset({"mgpu.subview", "mgpu.alloc"})
 """Ops whose results are no tiles (and slow to ask for)."""
 STEPS = ((4, 16), (8, 32))
@@ -40,6 +46,21 @@ def choose(elements: int, words: int) -> int:
     while warps < MAX_WARPS and words > warps * WARP_SIZE * MAX_REGISTERS:
         warps *= 2
     return warps
+
+
+def choose_warpgroups(rows: int, columns: int, words: int) -> int:
+    """Warps for a kernel with a dot of `rows` x `columns` on warpgroups, whose largest tile takes `words` words."""
+    warps = 2 * WARPGROUP_WARPS if rows >= 2 * WGMMA_ROWS and columns >= WGMMA_ROWS else WARPGROUP_WARPS
+    while warps < MAX_WARPS and words > warps * WARP_SIZE * MAX_DOT_REGISTERS:
+        warps *= 2
+    return warps
+
+
+def largest_warpgroup_dot(kernel: Any, target: Target) -> tuple[int, int] | None:
+    """M and N of the largest `mgpu.dot` that a warpgroup can compute; None where there is none."""
+    dots = [dot_of(op) for op in walk(body_of(kernel)) if op.name == "mgpu.dot"]
+    fitting = [(d.m * d.n, d.m, d.n) for d in dots if fits_warpgroup(d, target)]
+    return max(fitting)[1:] if fitting else None
 
 
 def largest_tile(kernel: Any) -> tuple[int, int]:
@@ -73,5 +94,8 @@ class ChooseNumWarps:
                 hint="leave num_warps out to have it chosen",
             )
         for kernel in kernels(module):
-            warps = options.num_warps or choose(*largest_tile(kernel))
+            elements, words = largest_tile(kernel)
+            dot = largest_warpgroup_dot(kernel, parse_target(options.target))
+            chosen = choose(elements, words) if dot is None else choose_warpgroups(*dot, words)
+            warps = options.num_warps or chosen
             kernel.attributes["num_warps"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), warps)
