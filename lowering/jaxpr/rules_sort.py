@@ -14,13 +14,14 @@ stable, and the positions at the end say where each result comes from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mosaic_gpu.dialect._mlir import arith, ir
-from mosaic_gpu.dialect.types import element_of, shape_of
+from mosaic_gpu.dialect.types import element_of, shape_of, storage_bits
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.arithmetic import binary, compare, compare_to
 from mosaic_gpu.lowering.jaxpr.casts import convert, fill_like, is_nan, ordered_bits, select
@@ -31,6 +32,9 @@ from mosaic_gpu.lowering.jaxpr.rules_shape import empty_of, sliced
 from mosaic_gpu.lowering.jaxpr.scratch import INT32, repeat, spill
 
 Key = tuple[ir.Value, Any]
+
+_ROOMY_BYTES = 96 * 1024
+"""Up to so much shared memory a sort takes what makes it fastest."""
 
 
 @lowers("sort")
@@ -107,13 +111,13 @@ def _order(keys: Sequence[Key], dimension: int) -> ir.Value:
     levels = (size - 1).bit_length()
     dtypes = [*(d for _, d in keys), INT32]
     tiles = [*(k for k, _ in keys), emit.iota(shape, dimension)]
-    memories = [emit.alloc(shape, element_of(t.type)) for t in tiles]
+    batches = _batches(tiles)
     top = emit.int_constant(1 << (levels - 1))
 
     def one_pass(_: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
         p, q, r, distance, *current = carried
         partner, is_high = _partner(shape, dimension, p, r, distance)
-        moved = _exchanged(current, dtypes, memories, _indices(shape, dimension, partner), is_high)
+        moved = _exchanged(current, dtypes, batches, _indices(shape, dimension, partner), is_high)
         return [*_next_pass(top, p, q), *moved]
 
     start = [top, top, emit.int_constant(0), top, *tiles]
@@ -153,17 +157,33 @@ def _both(x: ir.Value, y: ir.Value) -> ir.Value:
     return arith.AndIOp(x, y).result
 
 
+def _batches(tiles: Sequence[ir.Value]) -> list[list[ir.Value]]:
+    """Memory for each tile, in batches that are exchanged together.
+
+    Small tiles have their own memory each and take one barrier together; large ones that are as wide share
+    one, one after the other.
+    """
+    elements = [element_of(t.type) for t in tiles]
+    size = math.prod(shape_of(tiles[0].type))
+    if size * sum(storage_bits(e) // 8 for e in elements) <= _ROOMY_BYTES:
+        return [[emit.alloc(shape_of(t.type), e) for t, e in zip(tiles, elements, strict=True)]]
+    shared = {str(e): emit.alloc(shape_of(tiles[0].type), e) for e in elements}
+    return [[shared[str(e)]] for e in elements]
+
+
 def _exchanged(
     current: Sequence[ir.Value],
     dtypes: Sequence[Any],
-    memories: Sequence[ir.Value],
+    batches: Sequence[Sequence[ir.Value]],
     indices: Sequence[ir.Value],
     is_high: ir.Value,
 ) -> list[ir.Value]:
     """Each element, or its partner where the two are out of order."""
-    for tile, memory in zip(current, memories, strict=True):
-        emit.store(tile, memory)
-    others = [emit.gather(memory, indices) for memory in memories]
+    others: list[ir.Value] = []
+    for memories in batches:
+        for tile, memory in zip(current[len(others) :], memories, strict=False):
+            emit.store(tile, memory)
+        others += [emit.gather(memory, indices) for memory in memories]
     smaller = _is_less(others, current, dtypes)
     takes = arith.XOrIOp(smaller, is_high).result
     return [select(takes, other, own) for other, own in zip(others, current, strict=True)]
@@ -184,4 +204,17 @@ def _indices(shape: Sequence[int], dimension: int, place: ir.Value) -> list[ir.V
 
 
 def _permuted(x: ir.Value, order: ir.Value, dimension: int) -> ir.Value:
+    """The elements of `x` in their new order; of the positions themselves (argsort), the order is just that."""
+    if _counts(x, dimension):
+        return emit.resize_int(order, element_of(x.type))
     return emit.gather(spill(x), _indices(shape_of(order.type), dimension, order))
+
+
+def _counts(x: ir.Value, dimension: int) -> bool:
+    """Whether `x` is an iota along `dimension`, perhaps of another width."""
+    if isinstance(x.owner, ir.Block):
+        return False
+    op = x.owner.operation
+    if op.name in ("arith.extsi", "arith.trunci"):
+        return _counts(op.operands[0], dimension)
+    return bool(op.name == "mgpu.iota" and ir.IntegerAttr(op.attributes["dimension"]).value == dimension)

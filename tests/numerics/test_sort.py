@@ -66,6 +66,14 @@ def test_several_operands_of_which_some_are_keys(elementwise: Apply, keys: int) 
     check(elementwise, lambda *v: lax.sort(v, num_keys=keys), first, second, third, fourth)
 
 
+def test_a_tile_that_fills_shared_memory(elementwise: Apply) -> None:
+    x = random_values("float32", (32, 1000)).round(1)
+    result, order = elementwise(lambda v: (jnp.sort(v), jnp.argsort(v)), x)
+    expected = np.argsort(x, kind="stable")
+    np.testing.assert_array_equal(order, expected)
+    assert_same(result, np.take_along_axis(x, expected, axis=1))
+
+
 def test_equal_keys_keep_their_order(elementwise: Apply) -> None:
     x = np.tile(np.array([2, 1, 2, 0], np.int32), 20)
     np.testing.assert_array_equal(elementwise(jnp.argsort, x), np.argsort(x, kind="stable"))

@@ -34,3 +34,12 @@ def test_keys_and_positions_are_all_that_moves_in_the_loop() -> None:
         (loop,) = named(ops, "scf.for")
         tiles = [str(r.type) for r in loop.results if "tensor" in str(r.type)]
         assert tiles == ["tensor<16xi32>", "tensor<16xi32>"]
+
+
+def test_large_tiles_share_their_memory() -> None:
+    x = np.ones((32, 1000), np.float32)
+    with lowered(one_block(jnp.argsort, x), x) as ops:
+        (loop,) = named(ops, "scf.for")
+        stores = [op for op in named(ops, "mgpu.store") if op.parent == loop]
+        assert len(stores) == 2
+        assert stores[0].operands[1] == stores[1].operands[1]
