@@ -106,7 +106,13 @@ class _Assembly:
         """The sums behind the piece."""
         letter = "r" if isinstance(self.sums[0].type, ir.IntegerType) else "f"
         kind = "b32" if letter == "r" else "f32"
-        head = [".reg .pred p, q;", ".reg .b64 a, b;", "setp.eq.b32 p, 0, 0;", "setp.ne.b32 q, 0, 0;"]
+        head = [
+            ".reg .pred p, q;",
+            ".reg .b64 a, b;",
+            ".reg .b32 al, bl;",
+            "setp.eq.b32 p, 0, 0;",
+            "setp.ne.b32 q, 0, 0;",
+        ]
         for i in range(self._spare):
             head.append(f".reg .{kind} z{i}; mov.{kind} z{i}, {'0' if letter == 'r' else '0f00000000'};")
         fence = ["wgmma.fence.sync.aligned;"]
@@ -122,7 +128,7 @@ class _Assembly:
 def _left(conversion: Conversion, op: Any, facts: DotFacts, plan: WgmmaPlan, asm: _Assembly) -> _Place:
     operand = _operand(conversion.get(op.lhs), k_major=not facts.lhs_transposed)
     groups = [operand.offset_bytes(WGMMA_ROWS << i) for i in range(plan.along_m.bit_length() - 1)]
-    base = asm.operand("l", _descriptor(conversion, conversion.get(op.lhs), operand, groups, 0))
+    base = _descriptor(conversion, conversion.get(op.lhs), operand, groups, 0, asm)
 
     def place(block: int, step: int) -> str:
         rows = block * WGMMA_ROWS * plan.along_m
@@ -135,7 +141,7 @@ def _right(conversion: Conversion, op: Any, facts: DotFacts, plan: WgmmaPlan, as
     operand = _operand(conversion.get(op.rhs), k_major=facts.rhs_transposed)
     groups = [operand.offset_bytes(plan.columns << i) for i in range(plan.along_n.bit_length() - 1)]
     skipped = plan.along_m.bit_length() - 1
-    base = asm.operand("l", _descriptor(conversion, conversion.get(op.rhs), operand, groups, skipped))
+    base = _descriptor(conversion, conversion.get(op.rhs), operand, groups, skipped, asm)
 
     def place(start: int, step: int) -> str:
         return _moved("b", base, operand.offset_bytes(start) + operand.step_bytes(step))
@@ -156,8 +162,13 @@ def _left_registers(conversion: Conversion, op: Any, facts: DotFacts, asm: _Asse
 
 
 def _moved(register: str, base: str, num_bytes: int) -> str:
-    """A descriptor that starts `num_bytes` further: what computes it, a semicolon, and its name."""
-    return f"add.s64 {register}, {base}, {num_bytes // UNIT_BYTES}; {register}" if num_bytes else base
+    """A descriptor that starts `num_bytes` further: what computes it, a semicolon, and its name.
+
+    `base` names its low and high half; only the low one, which holds the address, differs.
+    """
+    low, high = base.split()
+    add = f"add.s32 {register}l, {low}, {num_bytes // UNIT_BYTES}; " if num_bytes else ""
+    return f"{add}mov.b64 {register}, {{{register + 'l' if num_bytes else low}, {high}}}; {register}"
 
 
 def _operand(memref: MemRef, *, k_major: bool) -> Operand:
@@ -167,14 +178,17 @@ def _operand(memref: MemRef, *, k_major: bool) -> Operand:
 
 
 def _descriptor(
-    conversion: Conversion, memref: MemRef, operand: Operand, groups: Sequence[int], skipped: int
-) -> ir.Value:
-    """The descriptor of a warpgroup's part, i64: `groups` has bytes for the bits of its number from `skipped` on."""
+    conversion: Conversion, memref: MemRef, operand: Operand, groups: Sequence[int], skipped: int, asm: _Assembly
+) -> str:
+    """The descriptor of a warpgroup's part: the names of its low half and of its high half.
+
+    `groups` has bytes for the bits of the warpgroup's number from `skipped` on.
+    """
     address = emit.value("llvm.ptrtoint", emit.i32(), [memref.pointer])
     weights = [0] * (_WARPGROUP_BIT + skipped) + list(groups)
     weights += [0] * (conversion.threads.num_bits - len(weights))
-    offset = conversion.threads.weighted(weights)
-    if offset is not None:
-        address = emit.add(address, offset)
+    offset = conversion.threads.weighted_by_warp(weights)
+    address = address if offset is None else emit.add(address, offset)
     units = emit.shr(emit.and_(address, ADDRESS_MASK), UNIT_BYTES.bit_length() - 1)
-    return emit.or_(emit.convert_int(units, 64, signed=False), operand.constant)
+    low = asm.operand("r", emit.or_(units, operand.constant & 0xFFFFFFFF))
+    return f"{low} {operand.constant >> 32:#x}"

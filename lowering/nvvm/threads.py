@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.layouts import Coordinate, Layout
+from mosaic_gpu.dialect.layouts import LANE_BITS, Coordinate, Layout
 from mosaic_gpu.lowering.nvvm import emit
+from mosaic_gpu.lowering.nvvm.shuffles import shuffle_from
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Threads:
     num_bits: int
     _sums: dict[tuple[int, ...], ir.Value | None] = field(default_factory=dict)
     _numbers: dict[tuple[int, ...], ir.Value | None] = field(default_factory=dict)
+    _uniform: dict[tuple[int, ...], ir.Value | None] = field(default_factory=dict)
 
     def coordinate(self, layout: Layout) -> list[ir.Value | None]:
         """The thread's coordinate (i32, one a dimension) in `layout`; None where it is always 0."""
@@ -87,6 +89,19 @@ class Threads:
             with self.entry, self.location:
                 self._sums[key] = self._sum(key)
         return self._sums[key]
+
+    def weighted_by_warp(self, weights: Sequence[int]) -> ir.Value | None:
+        """`weighted` for weights of the warp's bits alone, in a form that tells ptxas that a warp's threads agree."""
+        key = tuple(weights)
+        if any(key[:LANE_BITS]):
+            raise AssertionError("a lane's bits differ within the warp")
+        if key not in self._uniform:
+            total = self.weighted(key)
+            if total is not None:
+                with self.entry, self.location:
+                    total = emit.extract(shuffle_from(emit.splat(total, 1), emit.const(0)), 0)
+            self._uniform[key] = total
+        return self._uniform[key]
 
     def _sum(self, weights: tuple[int, ...]) -> ir.Value | None:
         total: ir.Value | None = None
