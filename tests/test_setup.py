@@ -82,7 +82,7 @@ def test_a_python_under_pyenv_is_found(checkout: Path, bare_path: str) -> None:
 
 
 def test_without_the_venv_module_it_names_the_package(checkout: Path, bare_path: str) -> None:
-    python = script(checkout / "no-venv", f'[ "$2" = venv ] && exit 1; exec {sys.executable} "$@"')
+    python = script(checkout / "no-venv", f'[ "$2" = venv ] && exit 1; exec "{sys.executable}" "$@"')
     result = run(checkout, "demo", PATH=bare_path, HOME=str(checkout), PYTHON=python)
     assert result.returncode == 1
     assert "python3-venv" in result.stderr
