@@ -211,23 +211,27 @@ def check_written_inputs(jaxpr: Any, aliases: Sequence[tuple[int, int]], mapping
 
 
 def check_scratch(avals: Sequence[Any], target: Target) -> None:
-    """Scratch is arrays in shared memory, and fits there."""
-    total = 0
+    """Scratch is arrays in shared memory, and fits there, or accumulators."""
+    sizes: dict[str, int] = {}
     for index, aval in enumerate(avals):
         what, inner = f"scratch {index}", getattr(aval, "inner_aval", None)
         if inner is None or compat.is_extended_dtype(inner):
             kind = aval if inner is None else inner
             raise UnsupportedError(f"{what} is no array: barriers and semaphores are not supported", got=kind)
         check_dtype(inner.dtype, what)
+        if compat.is_accumulator(aval):
+            continue
         if str(aval.memory_space) not in _SCRATCH_SPACES:
             raise UnsupportedError(
                 f"{what} is in memory space {str(aval.memory_space)!r}, which this GPU kernel does not have",
                 expected="shared memory: jax.experimental.pallas.mosaic_gpu.SMEM(shape, dtype)",
             )
-        total += math.prod(inner.shape) * max(1, inner.dtype.itemsize)
+        sizes[f"{what}: {inner.str_short()}"] = math.prod(inner.shape) * max(1, inner.dtype.itemsize)
+    total = sum(sizes.values())
     if total > target.max_shared_bytes:
+        table = "".join(f"\n  {size:>10} bytes  {what}" for what, size in sizes.items())
         raise KernelError(
-            "the scratch arrays do not fit shared memory",
+            f"the scratch arrays do not fit shared memory{table}",
             got=f"{total} bytes",
             expected=f"at most {target.max_shared_bytes} bytes a block on {target.name}",
             hint="use smaller scratch arrays",

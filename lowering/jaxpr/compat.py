@@ -92,6 +92,11 @@ def is_extended_dtype(aval: Any) -> bool:
     return bool(dtypes.issubdtype(aval.dtype, dtypes.extended))
 
 
+def is_accumulator(aval: Any) -> bool:
+    """Whether a reference is a `plgpu.ACC`, by name: its module is slow to import."""
+    return type(aval).__name__ == "WGMMAAbstractAccumulatorRef"
+
+
 def block_kind(dim: Any) -> str:
     """What an entry of a BlockMapping's block shape is: "Blocked", "Element", "Squeezed", ..."""
     return type(dim).__name__

@@ -10,7 +10,7 @@ import numpy as np
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.jaxpr import emit
-from mosaic_gpu.lowering.jaxpr.compat import AbstractRef
+from mosaic_gpu.lowering.jaxpr.compat import AbstractRef, is_accumulator
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 
 # What Pallas' back ends call the memory of a block.  `None` and "device" are what `jax.new_ref` gives.
@@ -18,17 +18,18 @@ _BLOCK_MEMORY = ("none", "any", "default", "device", "smem", "vmem", "shared", "
 
 
 def alloc_scratch(aval: Any) -> ir.Value:
-    """Shared memory for a reference's abstract value.
+    """Shared memory for a reference's abstract value; accumulators, too, which `promote-refs` brings to registers.
 
     Raises UnsupportedError, by name, for what is not plain memory of the block: barriers, semaphores,
-    accumulators, global and tensor memory, transformed (tiled, swizzled) references.
+    global and tensor memory, transformed (tiled, swizzled) references.
     """
     if not isinstance(aval, AbstractRef):
         raise UnsupportedError(
             f"scratch memory {aval} is not supported", hint="use plain shared memory: plgpu.SMEM(shape, dtype)"
         )
     space = str(getattr(aval.memory_space, "value", aval.memory_space)).lower()
-    if type(aval) is not AbstractRef or not _is_plain(aval.dtype):
+    is_known = type(aval) is AbstractRef or is_accumulator(aval)
+    if not is_known or not _is_plain(aval.dtype):
         raise UnsupportedError(f"scratch memory of type {aval} is not supported (barriers and semaphores are not)")
     if space not in _BLOCK_MEMORY:
         raise UnsupportedError(

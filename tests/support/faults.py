@@ -182,7 +182,7 @@ FAULTS: dict[str, Fault] = {
     "too much scratch": Fault(
         _call(copy_with_scratch, scratch_shapes=[plgpu.SMEM((256, 1024), jnp.float32)]),
         KernelError,
-        "do not fit shared memory\n  got: 1048576 bytes",
+        r"do not fit shared memory\n +1048576 bytes  scratch 0: float32\[256,1024\]\n  got: 1048576 bytes",
         copy_with_scratch,
     ),
     "an input that is written": Fault(
