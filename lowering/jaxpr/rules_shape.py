@@ -6,7 +6,6 @@ then mapped over that dimension.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -211,8 +210,3 @@ def lower_empty(ctx: RuleContext, **_: Any) -> ir.Value:
     """Any value will do; zero is one."""
     aval = ctx.avals_out[0]
     return fill(0, aval_type(aval), aval.dtype)
-
-
-def size_of(shape: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    return math.prod(shape)
