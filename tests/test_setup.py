@@ -102,9 +102,9 @@ def test_the_wheel_holds_every_module_under_its_import_name(checkout: Path, tmp_
     (wheel,) = (tmp_path / "out").glob("*.whl")
     names = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("mosaic_gpu/")}
     sources = {
-        f"{package}/{file.relative_to(ROOT / folder)}"
+        f"{package}/{file.relative_to(checkout / folder)}"
         for folder, package in PACKAGES.items()
-        for file in (ROOT / folder).rglob("*.py")
+        for file in (checkout / folder).rglob("*.py")
     }
     assert sources | {"mosaic_gpu/py.typed"} <= names
     assert all(name.endswith((".py", "py.typed")) for name in names)
