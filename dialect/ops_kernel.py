@@ -8,13 +8,18 @@ from mosaic_gpu.dialect.diagnostics import require
 from mosaic_gpu.dialect.mgpu import Mgpu
 from mosaic_gpu.dialect.types import GMEM, RefType, ref_space
 
+PERSISTENT = -1
+"""The one extent of a grid that has as many blocks as run on the GPU at once."""
+
 
 class KernelOp(Mgpu.Operation, name="kernel", traits=[ir.NoTerminatorTrait, ir.IsIsolatedFromAboveTrait]):
     """A kernel: what one block of threads does, for each point of a grid.
 
     The region has one block, whose arguments are references to whole arrays in global memory: the
     inputs, then the outputs.  `grid` holds the extents of the launched (parallel) dimensions, slowest
-    first; sequential grid dimensions are loops in the body.  `num_warps` is 0 until it is chosen.
+    first; sequential grid dimensions are loops in the body.  A grid of [-1] has as many blocks as run on
+    the GPU at once: the kernel is right for any number of them (it walks tiles from `mgpu.program_id` in
+    steps of `mgpu.num_programs`).  `num_warps` is 0 until it is chosen.
     `num_inputs` says how many of the arguments are inputs.  `aliases` has one number an argument: the
     index of the first argument that names the same memory (its own, where it is alone).
     """
@@ -28,7 +33,8 @@ class KernelOp(Mgpu.Operation, name="kernel", traits=[ir.NoTerminatorTrait, ir.I
 
     def verify_invariants(self) -> bool:
         extents = [ir.IntegerAttr(e).value for e in self.grid]
-        return require(self, all(e >= 0 for e in extents), f"grid extents must be >= 0, got {extents}")
+        fits = extents == [PERSISTENT] or all(e >= 0 for e in extents)
+        return require(self, fits, f"grid extents must be >= 0, or the grid [-1], got {extents}")
 
     def verify_region_invariants(self) -> bool:
         if not require(self, len(self.body.blocks) == 1, "needs exactly one block"):
@@ -42,6 +48,16 @@ class KernelOp(Mgpu.Operation, name="kernel", traits=[ir.NoTerminatorTrait, ir.I
 
 class ProgramIdOp(Mgpu.Operation, name="program_id", traits=[ext.Pure]):
     """The block's coordinate (i32) along launched grid dimension `axis`."""
+
+    axis: ir.IntegerAttr
+    result: ext.Result[ir.IntegerType[32]] = ext.infer_result()
+
+    def verify_invariants(self) -> bool:
+        return require(self, ir.IntegerAttr(self.axis).value >= 0, "axis must be >= 0")
+
+
+class NumProgramsOp(Mgpu.Operation, name="num_programs", traits=[ext.Pure]):
+    """The extent (i32, at least 1) of launched grid dimension `axis`: how many blocks there are along it."""
 
     axis: ir.IntegerAttr
     result: ext.Result[ir.IntegerType[32]] = ext.infer_result()

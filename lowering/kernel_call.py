@@ -14,10 +14,10 @@ class KernelCall:
 
     Attributes:
       name: the kernel's name, as users and profiles see it.
-      jaxpr: the kernel's body; its arguments are references to blocks: inputs, outputs, scratch.
+      jaxpr: the kernel's body; its arguments are references: index operands, blocks of inputs and of outputs, scratch.
       grid_mapping: Pallas' GridMapping: grid, block mappings with their index maps, operand counts.
       out_avals: shapes and dtypes of the outputs (whole arrays).
-      input_output_aliases: pairs (input, output) that are one array.
+      input_output_aliases: pairs (input, output) that are one array; index operands count as inputs here.
       options: the user's choices.
     """
 
@@ -27,3 +27,29 @@ class KernelCall:
     out_avals: tuple[Any, ...]
     input_output_aliases: tuple[tuple[int, int], ...]
     options: LoweringOptions
+
+    @property
+    def num_bounds(self) -> int:
+        """How many bounds of the grid are computed: each is an operand, an int32 of rank 0, in front of all others."""
+        return int(self.grid_mapping.num_dynamic_grid_bounds)
+
+    @property
+    def index_avals(self) -> tuple[Any, ...]:
+        """Shapes and dtypes of the operands that the index maps see (scalar prefetch), whole arrays."""
+        mapping = self.grid_mapping
+        return tuple(aval.inner_aval for aval in mapping.index_map_avals[len(mapping.grid) :])
+
+    @property
+    def array_avals(self) -> tuple[Any, ...]:
+        """Shapes and dtypes of all index operands, inputs and outputs, in this order: whole arrays."""
+        return (*self.index_avals, *(block.array_aval for block in self.grid_mapping.block_mappings))
+
+    @property
+    def num_operands(self) -> int:
+        """How many arrays the kernel is given: bounds, index operands and inputs."""
+        return self.num_bounds + len(self.index_avals) + int(self.grid_mapping.num_inputs)
+
+    @property
+    def aliases(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (operand, result) that are one array; bounds count as operands here."""
+        return tuple((self.num_bounds + source, target) for source, target in self.input_output_aliases)

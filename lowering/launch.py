@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.ops_kernel import PERSISTENT
 from mosaic_gpu.errors import InternalError
 
 MAX_GRID_X = 2**31 - 1
@@ -20,7 +21,8 @@ class LaunchFacts:
 
     Attributes:
       entry: name of the kernel in the PTX.
-      grid: blocks along x, y, z; a zero means that nothing is launched.
+      grid: blocks along x, y, z; a zero means that nothing is launched, and (-1, 1, 1) that any number of blocks
+        will do, best as many as run on the GPU at once (see `Target.blocks_at_once`).
       block: threads along x, y, z.
       shared_bytes: dynamic shared memory of a block.
     """
@@ -33,6 +35,8 @@ class LaunchFacts:
 
 def grid_of(extents: Sequence[int]) -> tuple[int, int, int]:
     """Blocks along x, y and z for a logical grid: flattened, over x first, the rest over y."""
+    if list(extents) == [PERSISTENT]:
+        return (PERSISTENT, 1, 1)
     total = math.prod(extents)
     if total == 0:
         return (0, 1, 1)

@@ -24,6 +24,8 @@ class Target:
       max_shared_bytes: shared memory that one block may use.
       max_registers: registers that one thread may use.
       max_threads: threads that one block may have.
+      multiprocessors: of the largest GPU of the architecture that is common.
+      resident_threads, resident_blocks, resident_shared_bytes: what one multiprocessor holds at once.
       features: what only some architectures have: "wgmma", "tma", "cluster", "tcgen05", "bf16", "fp8".
     """
 
@@ -31,9 +33,14 @@ class Target:
     capability: tuple[int, int]
     ptx_version: tuple[int, int]
     max_shared_bytes: int
+    multiprocessors: int
+    resident_threads: int
+    resident_blocks: int
+    resident_shared_bytes: int
     features: frozenset[str]
     max_registers: int = 255
     max_threads: int = 1024
+    resident_registers: int = 65_536
 
     @property
     def llvm_features(self) -> str:
@@ -41,26 +48,46 @@ class Target:
         major, minor = self.ptx_version
         return f"+ptx{major}{minor}"
 
+    def blocks_at_once(self, threads: int, registers: int, shared_bytes: int) -> int:
+        """How many blocks of such a kernel the whole GPU holds at once, at least one a multiprocessor.
+
+        Arguments:
+          threads: of a block.
+          registers: of a thread; they are given to warps in units of 256.
+          shared_bytes: of a block, static and dynamic, without the 1024 that the system keeps of each block
+            (from sm_80 on).
+        """
+        per_block = -(-registers * 32 // _REGISTER_UNIT) * _REGISTER_UNIT * -(-threads // 32)
+        limits = (
+            self.resident_blocks,
+            self.resident_threads // threads,
+            self.resident_registers // max(per_block, 1),
+            self.resident_shared_bytes // (shared_bytes + _SYSTEM_SHARED_BYTES),
+        )
+        return self.multiprocessors * max(1, min(limits))
+
+
+_REGISTER_UNIT, _SYSTEM_SHARED_BYTES = 256, 1024
 
 _AMPERE = frozenset({"bf16"})
 _ADA = _AMPERE | {"fp8"}
 _HOPPER = _ADA | {"tma", "cluster"}
 
 _TABLE = (
-    Target("sm_80", (8, 0), (8, 6), 166_912, _AMPERE),
-    Target("sm_86", (8, 6), (8, 6), 101_376, _AMPERE),
-    Target("sm_87", (8, 7), (8, 6), 166_912, _AMPERE),
-    Target("sm_89", (8, 9), (8, 6), 101_376, _ADA),
-    Target("sm_90", (9, 0), (8, 6), 232_448, _HOPPER),
-    Target("sm_90a", (9, 0), (8, 6), 232_448, _HOPPER | {"wgmma"}),
-    Target("sm_100", (10, 0), (8, 6), 232_448, _HOPPER),
-    Target("sm_100a", (10, 0), (8, 6), 232_448, _HOPPER | {"tcgen05"}),
-    Target("sm_103", (10, 3), (8, 8), 232_448, _HOPPER),
-    Target("sm_103a", (10, 3), (8, 8), 232_448, _HOPPER | {"tcgen05"}),
-    Target("sm_120", (12, 0), (8, 7), 101_376, _HOPPER),
-    Target("sm_120a", (12, 0), (8, 7), 101_376, _HOPPER),
-    Target("sm_121", (12, 1), (8, 8), 101_376, _HOPPER),
-    Target("sm_121a", (12, 1), (8, 8), 101_376, _HOPPER),
+    Target("sm_80", (8, 0), (8, 6), 166_912, 108, 2048, 32, 167_936, _AMPERE),
+    Target("sm_86", (8, 6), (8, 6), 101_376, 84, 1536, 16, 102_400, _AMPERE),
+    Target("sm_87", (8, 7), (8, 6), 166_912, 16, 1536, 16, 167_936, _AMPERE),
+    Target("sm_89", (8, 9), (8, 6), 101_376, 142, 1536, 24, 102_400, _ADA),
+    Target("sm_90", (9, 0), (8, 6), 232_448, 132, 2048, 32, 233_472, _HOPPER),
+    Target("sm_90a", (9, 0), (8, 6), 232_448, 132, 2048, 32, 233_472, _HOPPER | {"wgmma"}),
+    Target("sm_100", (10, 0), (8, 6), 232_448, 148, 2048, 32, 233_472, _HOPPER),
+    Target("sm_100a", (10, 0), (8, 6), 232_448, 148, 2048, 32, 233_472, _HOPPER | {"tcgen05"}),
+    Target("sm_103", (10, 3), (8, 8), 232_448, 148, 2048, 32, 233_472, _HOPPER),
+    Target("sm_103a", (10, 3), (8, 8), 232_448, 148, 2048, 32, 233_472, _HOPPER | {"tcgen05"}),
+    Target("sm_120", (12, 0), (8, 7), 101_376, 170, 1536, 24, 102_400, _HOPPER),
+    Target("sm_120a", (12, 0), (8, 7), 101_376, 170, 1536, 24, 102_400, _HOPPER),
+    Target("sm_121", (12, 1), (8, 8), 101_376, 48, 1536, 24, 102_400, _HOPPER),
+    Target("sm_121a", (12, 1), (8, 8), 101_376, 48, 1536, 24, 102_400, _HOPPER),
 )
 
 TARGETS: dict[str, Target] = {target.name: target for target in _TABLE}

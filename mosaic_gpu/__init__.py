@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ToolError,
         UnsupportedError,
     )
+    from mosaic_gpu.grid_spec import PrefetchScalarGridSpec
     from mosaic_gpu.options import CompilerParams
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "InternalError",
     "KernelError",
     "MosaicGpuError",
+    "PrefetchScalarGridSpec",
     "SimulationError",
     "ToolError",
     "UnsupportedError",
@@ -37,14 +39,17 @@ __all__ = [
     "trace_calls",
 ]
 
-_API = ("CompiledKernel", "compile", "pallas_call", "trace_calls")
+_HOMES = {
+    **dict.fromkeys(("CompiledKernel", "compile", "pallas_call", "trace_calls"), "api"),
+    "CompilerParams": "options",
+    "PrefetchScalarGridSpec": "grid_spec",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "api" if name in _API else "options" if name == "CompilerParams" else "errors"
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 

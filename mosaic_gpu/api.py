@@ -16,7 +16,7 @@ from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.options import CompilerParams
 from mosaic_gpu.runtime.interface import Array, LoadedProgram, RunStats
-from mosaic_gpu.runtime.run import run
+from mosaic_gpu.runtime.run import as_bound, run
 from mosaic_gpu.runtime.simulated import SimulatedRuntime
 
 BACKEND = "mosaic_gpu"
@@ -97,7 +97,8 @@ class CompiledKernel:
         """Runs the kernel on the simulator: the results, and what the run tells.
 
         Arguments:
-          operands: arrays of the kernel's operand types, or pytrees of them.
+          operands: arrays of the kernel's operand types, or pytrees of them: bounds of the grid that are computed,
+            then operands for index maps, then inputs.
           poison: a byte that fills the results before the run, in place of the usual values (NaN and so on).
 
         Raises:
@@ -108,6 +109,7 @@ class CompiledKernel:
         if self._loaded is None:
             self._loaded = SimulatedRuntime().load(program)
         arrays = [_as_operand(leaf) for leaf in jax.tree.leaves(operands)]
+        arrays[: program.num_bounds] = [as_bound(a) for a in arrays[: program.num_bounds]]
         return run(program, self._loaded, arrays, poison)
 
 
@@ -149,13 +151,15 @@ def compile(fn: Callable[..., Any], *args: Any, target: str | None = None, name:
 def trace_calls(fn: Callable[..., Any], *args: Any, target: str | None = None) -> list[KernelCall]:
     """Every kernel that `fn` calls on arguments like `args`, in program order, checked but not compiled."""
     jaxpr = jax.make_jaxpr(fn)(*args)
-    return [kernel_call(params, target) for params in _pallas_calls(compat.open_jaxpr(jaxpr))]
+    equations = _pallas_calls(compat.open_jaxpr(jaxpr))
+    return [kernel_call(e.params, target, [v.aval for v in e.invars]) for e in equations]
 
 
-def _pallas_calls(jaxpr: Any) -> Iterator[dict[str, Any]]:
+def _pallas_calls(jaxpr: Any) -> Iterator[Any]:
+    """The `pallas_call` equations, those in inner jaxprs too."""
     for equation in jaxpr.eqns:
         if equation.primitive is compat.pallas_call_p:
-            yield equation.params
+            yield equation
             continue
         for inner in compat.jaxpr_params(equation.params):
             yield from _pallas_calls(inner)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.check_blocks import check_block, check_dtype
+from mosaic_gpu.check_blocks import check_array_size, check_block, check_dtype
 from mosaic_gpu.check_values import check_values
 from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine, UnsupportedError
 from mosaic_gpu.lowering.jaxpr import compat
@@ -29,18 +29,20 @@ _SEMANTICS = ("parallel", "sequential")
 _SCRATCH_SPACES = ("smem", "default")
 
 
-def check_params(params: Mapping[str, Any], choices: Any, target: Any) -> None:
+def check_params(params: Mapping[str, Any], choices: Any, target: Any, bounds: Sequence[Any] = ()) -> None:
     """Checks the parameters of a `pallas_call` equation, and what the user chose for it.
 
     Arguments:
       params: of the equation.
       choices: the `CompilerParams`.
       target: the name of the architecture to compile for.
+      bounds: abstract values of the equation's operands, of which the computed bounds are the first.
 
     Raises:
       KernelError, UnsupportedError: ending with the line of the kernel, or of the value in it.
     """
     try:
+        check_dynamic_bounds(params["grid_mapping"], bounds)
         _check(params, choices, target)
     except MosaicGpuError as error:
         raise error.at(kernel_source(params["jaxpr"])) from error.__cause__
@@ -60,7 +62,7 @@ def _check(params: Mapping[str, Any], choices: Any, target: Any) -> None:
     check_num_warps(choices.num_warps)
     check_switches(choices)
     check_call(params)
-    check_grid(mapping.grid, mapping.vmapped_dims)
+    check_grid(mapping.grid, mapping.vmapped_dims, choices.dynamic_grid == "allow")
     check_dimension_semantics(choices.dimension_semantics, len(mapping.grid) - len(mapping.vmapped_dims))
     check_index_operands(mapping)
     for block in mapping.block_mappings:
@@ -106,29 +108,52 @@ def check_call(params: Mapping[str, Any]) -> None:
         )
 
 
-def check_grid(grid: Sequence[Any], vmapped: Sequence[int]) -> None:
-    """Every bound is an int from 0 on; `vmapped` dimensions are jax.vmap's and not counted in messages."""
+def check_grid(grid: Sequence[Any], vmapped: Sequence[int], allows_dynamic: bool = True) -> None:
+    """Every bound is an int from 0 on, or known at run time only where the user allows that."""
     for dim, bound in enumerate(grid):
-        own = dim - sum(1 for d in vmapped if d < dim)
-        where = "a dimension added by jax.vmap" if dim in vmapped else f"dimension {own}"
-        if compat.is_dynamic_bound(bound):
+        where = _dimension(dim, vmapped)
+        if not compat.is_dynamic_bound(bound):
+            _check_bound(bound, where)
+        elif not allows_dynamic:
             raise UnsupportedError(
-                f"the grid bound of {where} is a traced value: dynamic grids are not supported",
+                f"the grid bound of {where} is a traced value, and dynamic_grid is 'refuse'",
                 expected="a Python int",
                 hint="make it a Python int: int(n) of a NumPy integer, static_argnums of jax.jit for an argument",
             )
-        _check_bound(bound, where)
-    blocks = math.prod(grid)
+    blocks = math.prod(bound for bound in grid if not compat.is_dynamic_bound(bound))
     if blocks > MAX_BLOCKS:
         raise KernelError("the grid has more blocks than a GPU can launch", got=blocks, expected=f"<= {MAX_BLOCKS}")
+
+
+def _dimension(dim: int, vmapped: Sequence[int]) -> str:
+    """A dimension of the grid as its author counts them: `vmapped` ones are jax.vmap's."""
+    own = dim - sum(1 for d in vmapped if d < dim)
+    return "a dimension added by jax.vmap" if dim in vmapped else f"dimension {own}"
+
+
+def check_dynamic_bounds(mapping: Any, bounds: Sequence[Any]) -> None:
+    """The bounds that are known at run time (their abstract values, in order) are single integers."""
+    dims = [d for d, bound in enumerate(mapping.grid) if compat.is_dynamic_bound(bound)]
+    for dim, aval in zip(dims, bounds, strict=False):
+        _check_traced_bound(aval, _dimension(dim, mapping.vmapped_dims))
+
+
+def _check_traced_bound(bound: Any, where: str) -> None:
+    """`bound`: an array, a tracer or an abstract value."""
+    if not np.issubdtype(bound.dtype, np.integer) or math.prod(bound.shape) != 1:
+        raise KernelError(
+            f"the grid bound of {where} is not an integer",
+            got=f"{bound.dtype}{list(bound.shape)}",
+            expected="an int, or an array of one integer",
+        )
 
 
 def check_grid_argument(grid: Any, source: SourceLine | None) -> Any:
     """The `grid` argument of a `pallas_call` as JAX takes it, with NumPy's integers made Python's.
 
-    JAX takes every bound that is no Python int for a traced one; here only arrays are.
+    JAX takes every bound that is no Python int for a traced one; here only arrays of one integer are.
 
-    Raises KernelError, at `source`, for a bound that is neither an integer nor an array.
+    Raises KernelError, at `source`, for a bound that is neither an integer nor such an array.
     """
     bounds = grid if isinstance(grid, (tuple, list)) else (grid,)
     if any(isinstance(bound, tuple) for bound in bounds):
@@ -136,7 +161,9 @@ def check_grid_argument(grid: Any, source: SourceLine | None) -> Any:
     checked = [int(bound) if isinstance(bound, np.integer) else bound for bound in bounds]
     try:
         for dim, bound in enumerate(checked):
-            if not compat.is_traced(bound):
+            if compat.is_traced(bound):
+                _check_traced_bound(bound, f"dimension {dim}")
+            elif not compat.is_symbolic(bound):
                 _check_bound(bound, f"dimension {dim}")
     except KernelError as error:
         raise error.at(source) from None
@@ -171,24 +198,30 @@ def check_dimension_semantics(semantics: Any, rank: int) -> None:
 
 
 def check_index_operands(mapping: Any) -> None:
-    """No operand is for the index maps (PrefetchScalarGridSpec)."""
-    count = mapping.num_index_operands
-    if count:
-        raise UnsupportedError(
-            "scalar operands for index maps (PrefetchScalarGridSpec) are not supported",
-            got=f"num_scalar_prefetch = {count}",
-            hint="pass them as ordinary inputs and index with them inside the kernel",
-        )
+    """The operands for the index maps (PrefetchScalarGridSpec) are arrays that a kernel can hold."""
+    for number, reference in enumerate(mapping.index_map_avals[len(mapping.grid) :]):
+        what, array = f"scalar operand {number}", getattr(reference, "inner_aval", None)
+        if array is None or not compat.is_array(array) or compat.is_extended_dtype(array):
+            raise UnsupportedError(f"{what} is not an array of numbers", got=reference)
+        check_dtype(array.dtype, what)
+        check_array_size(array, what)
 
 
 def check_aliases(aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
     """Each pair names an input and an output of one shape and dtype; none is named twice."""
     blocks, inputs, outputs = mapping.block_mappings, mapping.num_inputs, mapping.num_outputs
+    indices = mapping.num_index_operands
     for operand, result in aliases:
         pair = f"input_output_aliases {{{operand}: {result}}}"
-        if not (0 <= operand < inputs and 0 <= result < outputs):
-            raise KernelError(f"{pair} is out of range", expected=f"input below {inputs}, output below {outputs}")
-        source, target = blocks[operand].array_aval, blocks[inputs + result].array_aval
+        if not (0 <= operand < indices + inputs and 0 <= result < outputs):
+            limits = f"input below {indices + inputs}, output below {outputs}"
+            raise KernelError(f"{pair} is out of range", expected=limits)
+        if operand < indices:
+            raise UnsupportedError(
+                f"{pair} joins scalar operand {operand} and an output: index maps read it while blocks write",
+                hint="pass the array a second time, as an ordinary input, and alias that",
+            )
+        source, target = blocks[operand - indices].array_aval, blocks[inputs + result].array_aval
         if source.shape != target.shape or source.dtype != target.dtype:
             raise KernelError(f"{pair} joins two different arrays", got=source, expected=target)
     for kind, side in (("input", 0), ("output", 1)):
@@ -200,11 +233,13 @@ def check_aliases(aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
 
 def check_written_inputs(jaxpr: Any, aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
     """The kernel writes to no input that is not also an output: JAX's arrays do not change."""
-    aliased = {operand for operand, _ in aliases}
+    aliased, indices = {operand for operand, _ in aliases}, mapping.num_index_operands
     for index in sorted(compat.written_arguments(jaxpr)):
-        if index < mapping.num_inputs and index not in aliased:
+        if index < indices + mapping.num_inputs and index not in aliased:
+            scalar = index < indices
+            what = f"scalar operand {index}" if scalar else mapping.block_mappings[index - indices].origin
             raise KernelError(
-                f"the kernel writes to {mapping.block_mappings[index].origin}, which is an input",
+                f"the kernel writes to {what}, which is an input",
                 expected="inputs are only read",
                 hint="write to an output, alias the input to one (input_output_aliases), or use scratch memory",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from mosaic_gpu.lowering.pipeline import Observer
 
 
-def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelCall:
+def kernel_call(params: Mapping[str, Any], target: str | None = None, bounds: Sequence[Any] = ()) -> KernelCall:
     """The `KernelCall` of an equation's parameters, checked.
 
     Arguments:
       target: takes the place of the target in the compiler parameters.
+      bounds: abstract values of the equation's operands; the first are the grid's bounds that are computed.
 
     Raises:
       KernelError, UnsupportedError: a rule is broken (see `checks`); no IR was made.
@@ -34,7 +35,7 @@ def kernel_call(params: Mapping[str, Any], target: str | None = None) -> KernelC
     choices = given if isinstance(given, CompilerParams) else CompilerParams()
     if target is None:
         target = DEFAULT_TARGET if choices.target is None else choices.target
-    check_params(params, choices, target)
+    check_params(params, choices, target, bounds)
     mapping = params["grid_mapping"]
     return KernelCall(
         name=kernel_name(params["jaxpr"]),
@@ -114,18 +115,23 @@ def _record(times: dict[str, float]) -> Observer:
 
 
 def _program(call: KernelCall, ptx: Any) -> Program:
-    mapping, launch = call.grid_mapping, ptx.launch
-    arrays = tuple(_array_type(block.array_aval) for block in mapping.block_mappings)
+    launch, inputs = ptx.launch, len(call.array_avals) - len(call.out_avals)
+    bounds = (ArrayType((), np.dtype(np.int32)),) * call.num_bounds
+    arrays = tuple(_array_type(aval) for aval in call.array_avals)
+    grid = launch.grid
+    if grid[0] < 0:
+        grid = (parse_target(call.options.target).multiprocessors, *grid[1:])
     return Program(
         name=call.name,
         ptx=ptx.text,
         entry=launch.entry,
-        grid=launch.grid,
+        grid=grid,
         block=launch.block,
         shared_bytes=launch.shared_bytes,
-        operands=arrays[: mapping.num_inputs],
-        results=arrays[mapping.num_inputs :],
-        aliases=call.input_output_aliases,
+        operands=(*bounds, *arrays[:inputs]),
+        results=arrays[inputs:],
+        aliases=call.aliases,
+        num_bounds=call.num_bounds,
     )
 
 

@@ -7,6 +7,7 @@ runs.  Kernels of others, and kernels under `interpret=`, go to JAX's own rule u
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
 from mosaic_gpu.lowering.jaxpr import compat
+from mosaic_gpu.lowering.jaxpr.compat import ShapedArray
 from mosaic_gpu.runtime.buffers import initial_value
 from mosaic_gpu.runtime.interface import ArrayType
 
@@ -59,32 +61,48 @@ def _lower_ours(ctx: Any, *operands: Any, **params: Any) -> Any:
     for platform in platforms:
         if platform not in _SUPPORTED_PLATFORMS:
             raise UnsupportedError(f"kernels of mosaic_gpu do not run on platform {platform!r}", expected="cpu or cuda")
+    from mosaic_gpu.kernel import kernel_call
+
+    call = kernel_call(params, bounds=ctx.avals_in)
     rules = {
-        "cpu": functools.partial(_lower_on_cpu, params=params),
-        "cuda": functools.partial(_lower_on_cuda, params=params),
+        "cpu": functools.partial(_lower_on_cpu, call=call, params=params),
+        "cuda": functools.partial(_lower_on_cuda, call=call, params=params),
     }
+    ctx, operands = _with_plain_bounds(ctx, operands, call.num_bounds)
     return compat.lower_per_platform(ctx, rules, operands)
 
 
-def _compiled(params: dict[str, Any]) -> tuple[KernelCall, Compilation]:
-    """The kernel of an equation's parameters and its code; with `debug=True` it is printed on the way."""
-    from mosaic_gpu.kernel import compilation_of, kernel_call
+def _with_plain_bounds(ctx: Any, operands: Sequence[Any], count: int) -> tuple[Any, Sequence[Any]]:
+    """The first `count` operands, integers of any dtype and one element, as int32 of rank 0; far ones saturate."""
+    plain = ShapedArray((), np.dtype(np.int32))
+    inner = ctx.replace(avals_in=ctx.avals_in[:count], avals_out=[plain] * count)
+    bounds = compat.lower_function(_plain_bounds, inner, operands[:count]) if count else []
+    return ctx.replace(avals_in=[plain] * count + list(ctx.avals_in[count:])), [*bounds, *operands[count:]]
 
-    call = kernel_call(params)
+
+def _plain_bounds(*bounds: Any) -> list[Any]:
+    most = 2**31 - 1
+    limited = [jnp.minimum(b, most) if jnp.iinfo(b.dtype).max > most else b for b in bounds]
+    return [jnp.maximum(b, -1).astype(jnp.int32).reshape(()) for b in limited]
+
+
+def _compiled(call: KernelCall, params: dict[str, Any]) -> Compilation:
+    """The kernel's code; with `debug=True` the kernel is printed on the way."""
+    from mosaic_gpu.kernel import compilation_of
+
     if params["debug"]:
         from mosaic_gpu.lowering.pipeline import show_call
 
         print(f"\nThe jaxpr of kernel {call.name}:\n{call.jaxpr}\n{call.grid_mapping}")
         print(f"\nKernel {call.name} in the mgpu dialect:\n{show_call(call, 'dialect')!s}")
-    return call, compilation_of(call)
+    return compilation_of(call)
 
 
-def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
+def _lower_on_cpu(ctx: Any, *operands: Any, call: KernelCall, params: dict[str, Any]) -> list[Any]:
     from mosaic_gpu.runtime.run import run
     from mosaic_gpu.runtime.simulated import SimulatedRuntime
 
-    call, compilation = _compiled(params)
-    program = compilation.program
+    program = _compiled(call, params).program
     loaded = SimulatedRuntime().load(program)
 
     def simulate(*arrays: Any) -> tuple[Any, ...]:
@@ -97,19 +115,32 @@ def _lower_on_cpu(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]
     return _emit_in_bytes(emit, ctx, operands)
 
 
-def _lower_on_cuda(ctx: Any, *operands: Any, params: dict[str, Any]) -> list[Any]:
-    call, compilation = _compiled(params)
+def _lower_on_cuda(ctx: Any, *operands: Any, call: KernelCall, params: dict[str, Any]) -> list[Any]:
+    compilation = _compiled(call, params)
     if not all(compilation.program.grid):
         return compat.lower_function(functools.partial(_untouched_results, compilation.program), ctx, operands)
-    attributes = _custom_call_attributes(compilation.program, compilation.cubin(call).data)
+    attributes = _custom_call_attributes(_with_full_grid(call, compilation), compilation.cubin(call).data)
     emit = functools.partial(
         compat.emit_custom_call,
         target=CUSTOM_CALL_TARGET,
         attributes=attributes,
-        aliases=dict(call.input_output_aliases),
+        aliases=dict(call.aliases),
         side_effect=compat.has_effects(call.jaxpr),
     )
     return _emit_in_bytes(emit, ctx, operands)
+
+
+def _with_full_grid(call: KernelCall, compilation: Compilation) -> Program:
+    """The program; where any number of blocks does, with as many as the target holds at once."""
+    from mosaic_gpu.lowering.targets import parse_target
+
+    program = compilation.program
+    if compilation.ptx.launch.grid[0] >= 0:
+        return program
+    used = compilation.cubin(call).resources
+    shared = used.shared_bytes + program.shared_bytes
+    blocks = parse_target(call.options.target).blocks_at_once(program.block[0], used.registers, shared)
+    return dataclasses.replace(program, grid=(blocks, 1, 1))
 
 
 def _untouched_results(program: Program, *operands: Any) -> list[Any]:

@@ -30,8 +30,10 @@ def check_block(block: Any) -> None:
             raise UnsupportedError(f"block dimension {dim} of {block.origin} is not supported")
 
 
-def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence[ir.Value]) -> ir.Value:
-    """The block of `array` (a reference to the whole) at grid step `steps` (an i32 a dimension).
+def block_view(kernel: KernelState, block: Any, array: ir.Value, arguments: Sequence[ir.Value]) -> ir.Value:
+    """The block of `array` (a reference to the whole) at a step of the grid.
+
+    `arguments`: of the index map: the step's number (i32) in each dimension, references to the index operands.
 
     Blocked and Squeezed dimensions: index map times block size; Element: the index map gives the first
     element, from which the low padding is taken away.  Where a block is not known to lie inside the array,
@@ -40,7 +42,7 @@ def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence
     shape = shape_of(array.type)
     if not shape:
         return array
-    indices = lower_jaxpr(kernel, block.index_map_jaxpr, steps)
+    indices = lower_jaxpr(kernel, block.index_map_jaxpr, arguments)
     sizes = [1 if isinstance(b, Squeezed) else int(b.block_size) for b in block.block_shape]
     offsets = [_offset(i, b, n) for i, b, n in zip(indices, block.block_shape, shape, strict=True)]
     dropped = [d for d, b in enumerate(block.block_shape) if isinstance(b, Squeezed)]
@@ -51,13 +53,32 @@ def block_view(kernel: KernelState, block: Any, array: ir.Value, steps: Sequence
 
 
 def _offset(index: ir.Value, dim: Any, extent: int) -> ir.Value:
-    if extent > _I32_MAX:
-        index = emit.resize_int(index, ir.IntegerType.get_signless(64))
+    index = _near(index, dim, extent)
     if isinstance(dim, Blocked) and dim.block_size != 1:
         return _fold(arith.muli, index, int(dim.block_size))
     if isinstance(dim, Element) and dim.padding[0]:
         return _fold(arith.subi, index, int(dim.padding[0]))
     return index
+
+
+def _near(index: ir.Value, dim: Any, extent: int) -> ir.Value:
+    """The index of a block, moved next to the array where it is far outside: its offset must not wrap around.
+
+    As i64 where the array is so large that i32 is too small for offsets just outside of it, else as i32.
+    """
+    size = 1 if isinstance(dim, Squeezed) else int(dim.block_size)
+    padding = int(dim.padding[0]) if isinstance(dim, Element) else 0
+    stride = 1 if isinstance(dim, Element) else max(size, 1)
+    low, high = -(size + padding) // stride, -(-(extent + padding) // stride)
+    wide = (high + 2) * stride + size > _I32_MAX
+    if wide:
+        index = emit.resize_int(index, ir.IntegerType.get_signless(64))
+    known, most = interval_of(index), 2 ** (62 if wide else 30) // stride
+    if known.low < -most:
+        index = arith.maxsi(index, emit.int_constant(low, index.type))
+    if known.high > most:
+        index = arith.minsi(index, emit.int_constant(high, index.type))
+    return index if wide else emit.resize_int(index, emit.i32())
 
 
 def _fold(operation: Any, index: ir.Value, number: int) -> ir.Value:

@@ -28,6 +28,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 CompilerParamsBase = pallas_core.CompilerParams
 pallas_call_p = pallas_call.pallas_call_p
+ShapedArray = core.ShapedArray
+GridSpec = pallas_core.GridSpec
+no_block_spec = pallas_core.no_block_spec
 
 
 def user_frame(source_info: Any) -> Any:
@@ -80,6 +83,16 @@ def is_traced(value: Any) -> bool:
 def is_dynamic_bound(bound: Any) -> bool:
     """Whether a bound of a GridMapping's grid is known at run time only."""
     return bool(pallas_core.is_dynamic_dim(bound))
+
+
+def whole_reference(aval: Any) -> Any:
+    """The abstract value of a reference to a whole array."""
+    return state_types.AbstractRef(core.ShapedArray(aval.shape, aval.dtype), pallas_core.MemorySpace.ANY)
+
+
+def is_symbolic(size: Any) -> bool:
+    """Whether a size is an expression of dimension variables (`jax.export.symbolic_shape`)."""
+    return bool(core.is_symbolic_dim(size))
 
 
 def is_array(aval: Any) -> bool:
@@ -263,3 +276,13 @@ def special_function(name: str) -> Callable[..., Any]:
     """JAX's own implementation of one of its special functions, of arrays of one shape in f32 or f64."""
     implementation = getattr(special, f"{name}_impl")
     return lambda *arrays: implementation(*arrays, dtype=arrays[0].dtype)
+
+
+def is_jaxpr(value: Any) -> bool:
+    """Whether `value` is a jaxpr, open or closed."""
+    return isinstance(open_jaxpr(value), core.Jaxpr)
+
+
+def wrap_words(words: Any, impl: Any) -> Any:
+    """Random keys of their words, in the equations that JAX traces."""
+    return prng.random_wrap(words, impl=impl)

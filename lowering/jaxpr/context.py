@@ -29,14 +29,14 @@ class KernelState:
       name: the kernel's name.
       program_ids: the block's coordinate (i32 value) along each grid dimension that the kernel sees
         (those that `vmap` added are not among them).
-      grid: the extents of the same dimensions.
+      grid: the extents of the same dimensions: ints, or i32 values.
       exclusive: whether no other block can touch memory that this block writes to, while it runs.
     """
 
     options: LoweringOptions
     name: str
     program_ids: tuple[ir.Value, ...] = ()
-    grid: tuple[int, ...] = ()
+    grid: tuple[int | ir.Value, ...] = ()
     exclusive: bool = False
 
 

@@ -23,30 +23,49 @@ from typing import Any
 import numpy as np
 
 from mosaic_gpu.errors import KernelError
-from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed
+from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed, is_dynamic_bound
 from mosaic_gpu.lowering.jaxpr.index_maps import affine_forms, evaluate
 from mosaic_gpu.lowering.kernel_call import KernelCall
 
 _MAX_POINTS = 1 << 16
+_MAX_EXTENT = 2**31 - 1
+_PERSISTENT = -1
 
 
 @dataclass(frozen=True)
 class GridPlan:
-    """The launched (parallel) and the looped (sequential) dimensions of a grid, each slowest first."""
+    """The launched (parallel) and the looped (sequential) dimensions of a grid, each slowest first.
 
-    extents: tuple[int, ...]
+    `extents`: of all dimensions; None where they are known at run time only.
+    """
+
+    extents: tuple[int | None, ...]
     parallel: tuple[int, ...]
     sequential: tuple[int, ...]
 
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the number of parallel steps is not known: then blocks walk over them."""
+        return None in [self.extents[d] for d in self.parallel] and 0 not in self.extents
+
+    @property
+    def launched(self) -> tuple[int, ...]:
+        """The grid of the `mgpu.kernel`."""
+        if self.is_persistent:
+            return (_PERSISTENT,)
+        known = [self.extents[d] for d in self.parallel]
+        return tuple(1 if extent is None else extent for extent in known)
+
 
 def plan_grid(call: KernelCall) -> GridPlan:
-    """Sorts the dimensions of the call's (static) grid."""
+    """Sorts the dimensions of the call's grid."""
     mapping = call.grid_mapping
-    extents = tuple(int(n) for n in mapping.grid)
+    extents = tuple(None if is_dynamic_bound(n) else int(n) for n in mapping.grid)
     if 0 in extents:
         return GridPlan(extents, tuple(range(len(extents))), ())
     said = _said_semantics(call, len(extents), tuple(mapping.vmapped_dims))
-    inferred = _infer_parallel(call, extents) if None in said else ()
+    reach = tuple(_MAX_EXTENT if n is None else n for n in extents)
+    inferred = _infer_parallel(call, reach) if None in said else ()
     parallel = tuple(d for d, kind in enumerate(said) if kind == "parallel" or (kind is None and d in inferred))
     return GridPlan(extents, parallel, tuple(d for d in range(len(extents)) if d not in parallel))
 
@@ -90,7 +109,7 @@ def _infer_parallel(call: KernelCall, extents: tuple[int, ...]) -> set[int]:
     for output in outputs:
         dims &= _separated(output, extents)
     for source, target in call.input_output_aliases:
-        if not _same_blocks(blocks[source], outputs[target]):
+        if not _same_blocks(blocks[source - mapping.num_index_operands], outputs[target]):
             dims.clear()
     return dims | {d for d, n in enumerate(extents) if n == 1}
 

@@ -55,18 +55,18 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 def evaluate(jaxpr: Any, arguments: Sequence[Array]) -> list[Array] | None:
     """The results of a jaxpr of integer scalars at many points at once; None where it has something else.
 
-    `arguments`: one array an argument, an element a point.
+    `arguments`: one array an argument, an element a point; arguments behind them must not be used.
     """
-    if len(arguments) != len(jaxpr.invars) or jaxpr.constvars:
+    if len(arguments) > len(jaxpr.invars) or jaxpr.constvars:
         return None
-    env: dict[Any, Any] = dict(zip(jaxpr.invars, arguments, strict=True))
+    env: dict[Any, Any] = dict(zip(jaxpr.invars, arguments, strict=False))
 
     def read(atom: Any) -> Any:
-        return np.asarray(atom.val) if is_literal(atom) else env[atom]
+        return np.asarray(atom.val) if is_literal(atom) else env.get(atom)
 
     for equation in jaxpr.eqns:
         values = [read(a) for a in equation.invars]
-        results = _evaluate_equation(equation, values)
+        results = None if any(v is None for v in values) else _evaluate_equation(equation, values)
         if results is None:
             return None
         env |= dict(zip(equation.outvars, results, strict=True))
@@ -100,8 +100,9 @@ class _Affine:
 def affine_forms(jaxpr: Any, rank: int) -> list[tuple[int, ...] | None]:
     """For each result of an index map the coefficients of the `rank` program ids; None where it is not affine."""
     ids: list[_Affine | None] = [_Affine(0, tuple(int(i == d) for i in range(rank))) for d in range(rank)]
-    if len(jaxpr.invars) != rank or jaxpr.constvars:
+    if len(jaxpr.invars) < rank or jaxpr.constvars:
         return [None] * len(jaxpr.outvars)
+    ids += [None] * (len(jaxpr.invars) - rank)  # references to index operands
     return [None if form is None else form.coefficients for form in _affine_results(jaxpr, ids, rank)]
 
 

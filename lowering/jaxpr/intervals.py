@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.ops_kernel import PERSISTENT
 from mosaic_gpu.dialect.types import element_of, shape_of
 
 _MAX_DEPTH = 40
+_MAX_BLOCKS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,11 @@ def _program_id(op: Any, depth: int) -> Interval | None:
     if kernel is None:
         return None
     extent = ir.IntegerAttr(kernel.attributes["grid"][ir.IntegerAttr(op.attributes["axis"]).value]).value
-    return Interval(0, max(extent - 1, 0))
+    return Interval(0, (_MAX_BLOCKS if extent == PERSISTENT else max(extent, 1)) - 1)
+
+
+def _num_programs(op: Any, depth: int) -> Interval | None:
+    return Interval(1, _MAX_BLOCKS)
 
 
 def _operands(op: Any, depth: int) -> list[Interval]:
@@ -210,6 +216,7 @@ def _shift_right(op: Any, depth: int) -> Interval | None:
 _RULES: dict[str, Callable[[Any, int], Interval | None]] = {
     "arith.constant": _constant,
     "mgpu.program_id": _program_id,
+    "mgpu.num_programs": _num_programs,
     "mgpu.iota": _iota,
     "mgpu.broadcast": _same,
     "mgpu.reshape": _same,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from mosaic_gpu.dialect._mlir import ir, scf
+from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.ops_kernel import KernelOp, ProgramIdOp
 from mosaic_gpu.dialect.types import ref_type
 from mosaic_gpu.errors import InternalError, KernelError, SourceLine, UnsupportedError
@@ -19,6 +19,7 @@ from mosaic_gpu.lowering.jaxpr.grid import GridPlan, plan_grid
 from mosaic_gpu.lowering.jaxpr.locations import equation_source
 from mosaic_gpu.lowering.jaxpr.registry import RULES
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
+from mosaic_gpu.lowering.jaxpr.tiles import Extent, loop_over, loop_over_tiles
 from mosaic_gpu.lowering.kernel_call import KernelCall
 
 _PRINT = "kernels cannot call Python; to look at values use pl.debug_print"
@@ -53,10 +54,6 @@ def lower_call(call: KernelCall) -> ir.Module:
 def _check_call(call: KernelCall) -> None:
     """Refuses what no rule can, before anything is emitted."""
     mapping = call.grid_mapping
-    if not all(isinstance(n, int) for n in mapping.grid):
-        raise UnsupportedError("a grid whose bounds are computed (traced) is not supported yet")
-    if mapping.num_index_operands:
-        raise UnsupportedError("scalar prefetch (index) operands are not supported yet")
     if call.jaxpr.constvars:
         shapes = ", ".join(str(v.aval) for v in call.jaxpr.constvars)
         raise UnsupportedError(
@@ -71,10 +68,12 @@ def _check_call(call: KernelCall) -> None:
 def _check_inputs_unwritten(call: KernelCall) -> None:
     written = written_refs(call.jaxpr)
     aliased = {source for source, _ in call.input_output_aliases}
-    for i, var in enumerate(call.jaxpr.invars[: call.grid_mapping.num_inputs]):
+    indices = len(call.index_avals)
+    for i, var in enumerate(call.jaxpr.invars[: indices + call.grid_mapping.num_inputs]):
         if var in written and i not in aliased:
+            what = call.grid_mapping.block_mappings[i - indices].origin if i >= indices else f"args[{i}]"
             raise KernelError(
-                f"the kernel writes to its input {call.grid_mapping.block_mappings[i].origin}",
+                f"the kernel writes to its input {what}",
                 hint=f"write to an output, and say input_output_aliases={{{i}: output}} if it is the same array",
             )
 
@@ -105,53 +104,67 @@ def _unknown_primitives(jaxpr: Any, outer: SourceLine | None) -> Iterator[tuple[
 
 
 def _emit_kernel(call: KernelCall, plan: GridPlan) -> None:
-    mapping = call.grid_mapping
-    arrays = [b.array_aval for b in mapping.block_mappings]
-    types = [ref_type(tuple(a.shape), element_type(a.dtype)) for a in arrays]
+    bounds = [ref_type((), emit.i32())] * call.num_bounds
+    arrays = [ref_type(tuple(a.shape), element_type(a.dtype)) for a in call.array_avals]
+    types = [*bounds, *arrays]
     op = KernelOp(
         sym_name=ir.StringAttr.get(call.name),
-        grid=emit.int_array([plan.extents[d] for d in plan.parallel]),
+        grid=emit.int_array(plan.launched),
         num_warps=emit.int_attr(0),
-        num_inputs=emit.int_attr(mapping.num_inputs),
+        num_inputs=emit.int_attr(call.num_operands),
         aliases=emit.int_array(_alias_numbers(call, len(types))),
     )
     body = op.body.blocks.append(*types)
     with ir.InsertionPoint(body):
-        scratch = [alloc_scratch(aval) for aval in mapping.scratch_avals]
-        ids = {d: ProgramIdOp(emit.int_attr(i)).result for i, d in enumerate(plan.parallel)}
-        with _loops(plan, ids):
-            _emit_body(call, list(body.arguments), [ids[d] for d in range(len(plan.extents))], scratch)
+        references = list(body.arguments)
+        scratch = [alloc_scratch(aval) for aval in call.grid_mapping.scratch_avals]
+        extents = _extents(plan, references[: call.num_bounds])
+        with _steps(plan, extents) as steps:
+            _emit_body(call, references[call.num_bounds :], extents, steps, scratch)
 
 
 def _alias_numbers(call: KernelCall, count: int) -> list[int]:
     """For each argument of the kernel, the first one that is the same memory."""
     numbers = list(range(count))
-    for source, target in call.input_output_aliases:
-        numbers[call.grid_mapping.num_inputs + target] = numbers[source]
+    for source, target in call.aliases:
+        numbers[call.num_operands + target] = numbers[source]
     return numbers
 
 
+def _extents(plan: GridPlan, bounds: Sequence[ir.Value]) -> list[Extent]:
+    """The extents of all dimensions; those that are computed are loaded from `bounds`, in order."""
+    loaded = iter(bounds)
+    return [emit.load(next(loaded)) if extent is None else extent for extent in plan.extents]
+
+
 @contextmanager
-def _loops(plan: GridPlan, ids: dict[int, ir.Value]) -> Iterator[None]:
-    """Opens one loop for each sequential dimension, slowest outside, and adds their counters to `ids`."""
+def _steps(plan: GridPlan, extents: Sequence[Extent]) -> Iterator[list[ir.Value]]:
+    """What is emitted inside runs once a step of the grid; gives the step's number (i32) in each dimension.
+
+    Sequential dimensions are loops, the slowest outside.
+    """
+    ids: dict[int, ir.Value] = {}
     with ExitStack() as stack:
+        if plan.is_persistent:
+            digits = stack.enter_context(loop_over_tiles([extents[d] for d in plan.parallel]))
+        else:
+            digits = [ProgramIdOp(emit.int_attr(i)).result for i in range(len(plan.parallel))]
+        ids.update(zip(plan.parallel, digits, strict=True))
         for d in plan.sequential:
-            loop = scf.ForOp(*(emit.int_constant(n) for n in (0, plan.extents[d], 1)))
-            ids[d] = loop.induction_variable
-            stack.enter_context(_body_of(loop))
-        yield
-
-
-@contextmanager
-def _body_of(loop: Any) -> Iterator[None]:
-    with ir.InsertionPoint(loop.body):
-        yield
-        scf.yield_([])
+            extent = extents[d]
+            upper = emit.int_constant(extent) if isinstance(extent, int) else extent
+            ids[d] = stack.enter_context(loop_over(emit.int_constant(0), upper, emit.int_constant(1)))
+        yield [ids[d] for d in range(len(extents))]
 
 
 def _emit_body(
-    call: KernelCall, arguments: Sequence[ir.Value], steps: Sequence[ir.Value], scratch: Sequence[ir.Value]
+    call: KernelCall,
+    references: Sequence[ir.Value],
+    extents: Sequence[Extent],
+    steps: Sequence[ir.Value],
+    scratch: Sequence[ir.Value],
 ) -> None:
+    """One step; `references`: the kernel's arguments for index operands, inputs and outputs."""
     mapping = call.grid_mapping
     seen = [d for d in range(len(steps)) if d not in mapping.vmapped_dims]
     index_maps = KernelState(call.options, call.name)
@@ -159,9 +172,10 @@ def _emit_body(
         call.options,
         call.name,
         program_ids=tuple(steps[d] for d in seen),
-        grid=tuple(int(mapping.grid[d]) for d in seen),
+        grid=tuple(extents[d] for d in seen),
         exclusive="parallel" not in (call.options.dimension_semantics or ()),
     )
-    pairs = zip(mapping.block_mappings, arguments, strict=True)
-    views = [block_view(index_maps, block, array, steps) for block, array in pairs]
-    lower_jaxpr(kernel, call.jaxpr, [*views, *scratch])
+    indices = references[: len(call.index_avals)]
+    pairs = zip(mapping.block_mappings, references[len(indices) :], strict=True)
+    views = [block_view(index_maps, block, array, [*steps, *indices]) for block, array in pairs]
+    lower_jaxpr(kernel, call.jaxpr, [*indices, *views, *scratch])

@@ -18,6 +18,7 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.context import RuleContext, constant
 from mosaic_gpu.lowering.jaxpr.registry import lowers
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
+from mosaic_gpu.lowering.jaxpr.tiles import at_least_one
 
 Values = list[ir.Value]
 
@@ -33,7 +34,8 @@ def lower_program_id(ctx: RuleContext, *, axis: int) -> ir.Value:
 @lowers("num_programs")
 def lower_num_programs(ctx: RuleContext, *, axis: int) -> ir.Value:
     """The extent of a dimension of the grid."""
-    return emit.int_constant(ctx.kernel.grid[axis])
+    extent = ctx.kernel.grid[axis]
+    return emit.int_constant(extent) if isinstance(extent, int) else at_least_one(extent)
 
 
 @lowers("multiple_of", "max_contiguous", "name")

@@ -50,6 +50,7 @@ class Conversion:
       threads: thread numbers and what is computed from them, in the entry block.
       shared: the shared memory of the block.
       program_ids: the block's coordinates, i32, one a grid dimension.
+      grid: the extents of the grid, as of `mgpu.kernel`.
       values: what each value of the kernel became.
       lanes: inside a combiner that is applied to whole vectors, their length; else None.
     """
@@ -59,6 +60,7 @@ class Conversion:
     threads: Threads
     shared: SharedMemory
     program_ids: list[ir.Value]
+    grid: tuple[int, ...]
     values: dict[ir.Value, Any] = field(default_factory=dict)
     lanes: int | None = None
     _inner: set[ir.Value] = field(default_factory=set)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.ops_kernel import KernelOp
+from mosaic_gpu.dialect.ops_kernel import PERSISTENT, KernelOp
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import element_of, shape_of
 from mosaic_gpu.lowering.launch import MAX_GRID_X
@@ -107,6 +107,7 @@ def _prologue(kernel: KernelOp, entry: ir.Block, module_body: ir.Block, options:
         threads=Threads(ir.InsertionPoint(anchor), kernel.operation.location, tid, bits),
         shared=SharedMemory(smem, 0 if planned is None else ir.IntegerAttr(planned).value, straight),
         program_ids=ids,
+        grid=ints(kernel.grid),
     )
     for number, (argument, pointer) in enumerate(zip(kernel.body.blocks[0].arguments, entry.arguments, strict=True)):
         shape, element = shape_of(argument.type), element_of(argument.type)
@@ -143,7 +144,10 @@ def _special(register: str) -> ir.Value:
 
 
 def _program_ids(extents: Sequence[int]) -> list[ir.Value]:
-    """The digits of the flat block number in the mixed radix of the grid, the last dimension fastest."""
+    """The digits of the flat block number in the mixed radix of the grid, the last dimension fastest.
+
+    In a grid of [-1] that is the number itself.
+    """
     if all(e == 1 for e in extents):
         return [emit.const(0) for _ in extents]
     is_wide = math.prod(extents) > MAX_GRID_X
@@ -161,6 +165,13 @@ def _program_ids(extents: Sequence[int]) -> list[ir.Value]:
 def convert_program_id(conversion: Conversion, op: Any) -> list[ir.Value]:
     """The coordinate was computed in the prologue."""
     return [conversion.program_ids[ir.IntegerAttr(op.axis).value]]
+
+
+@converts("mgpu.num_programs")
+def convert_num_programs(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """A constant; in a grid of [-1] what the launch says."""
+    extent = conversion.grid[ir.IntegerAttr(op.axis).value]
+    return [_special("nctaid.x") if extent == PERSISTENT else emit.const(extent)]
 
 
 @converts("mgpu.barrier")

@@ -35,10 +35,12 @@ class Program:
       name: the kernel's name.
       ptx: the code.
       entry: name of the entry point; its parameters are one pointer an operand, then one a result.
-      grid, block: blocks and threads a block, along x, y, z.
+      grid, block: blocks and threads a block, along x, y, z.  Of a kernel that walks over its tiles, one block for each
+        multiprocessor of the target; any number does.
       shared_bytes: dynamic shared memory a block.
       operands, results: the arrays.
       aliases: pairs (operand, result) that are one memory.
+      num_bounds: how many of the operands, the first ones, are bounds of the grid (int32).
     """
 
     name: str
@@ -50,6 +52,7 @@ class Program:
     operands: tuple[ArrayType, ...]
     results: tuple[ArrayType, ...]
     aliases: tuple[tuple[int, int], ...]
+    num_bounds: int = 0
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ def run(
     return [_narrow(g.array, t) for g, t in zip(outputs, program.results, strict=True)], stats
 
 
+def as_bound(value: Array) -> Array:
+    """A bound of a grid (one integer of any dtype) as the kernel takes it: an int32 of rank 0; far ones saturate."""
+    return np.asarray(max(-1, min(int(value.reshape(())), 2**31 - 1)), np.int32)
+
+
 def _narrow(array: Array, type_: ArrayType) -> Array:
     return np.ascontiguousarray(array).reshape(type_.shape).astype(type_.dtype, copy=False)
 

@@ -67,7 +67,7 @@ for name, fault in FAULTS.items():
 
 def test_unsupported_is_a_not_implemented_error_and_wrong_is_a_value_error() -> None:
     with pytest.raises(NotImplementedError):
-        jax.jit(FAULTS["traced bound"].call)(faults.X)
+        jax.jit(FAULTS["refused traced bound"].call)(faults.X)
     with pytest.raises(ValueError, match="num_warps"):
         jax.jit(FAULTS["three warps"].call)(faults.X)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from mosaic_gpu import CompilerParams, KernelError, UnsupportedError
+from mosaic_gpu import CompilerParams, KernelError, PrefetchScalarGridSpec, UnsupportedError
 
 X = np.arange(16, dtype=np.float32)
 OUT = jax.ShapeDtypeStruct((16,), jnp.float32)
@@ -54,6 +54,11 @@ def with_index_operand(index_ref: Any, x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...]
 
 
+def writes_its_index(index_ref: Any, x_ref: Any, o_ref: Any) -> None:
+    index_ref[0] = 1.0
+    o_ref[...] = x_ref[...]
+
+
 def _call(kernel: Callable[..., None] = copy, out: Any = OUT, /, *, params: Any = None, **options: Any) -> Any:
     return pl.pallas_call(kernel, out, compiler_params=params or CompilerParams(), **options)
 
@@ -62,22 +67,15 @@ def _blocks(block: Any, index_map: Any = lambda i: (i,)) -> dict[str, Any]:
     return {"grid": (2,), "in_specs": [pl.BlockSpec(block, index_map)], "out_specs": pl.BlockSpec((8,), lambda i: (i,))}
 
 
-def _traced_bound(x: Any) -> Any:
-    return jax.jit(lambda n, x: _call(grid=(2, n))(x))(3, x)
+def _traced_bound(value: Any, **choices: Any) -> Callable[[Any], Any]:
+    params = CompilerParams(**choices)
+    return lambda x: jax.jit(lambda n, x: _call(grid=(2, n), params=params)(x))(value, x)
 
 
-def _index_operands(x: Any) -> Any:
+def _scalar_operand(kernel: Callable[..., None] = with_index_operand, operand: Any = X, **options: Any) -> Any:
     spec = pl.BlockSpec((16,), lambda i, index_ref: (0,))
-    from jax._src.pallas.core import GridSpec  # the neutral base class has no scalar operands of its own
-
-    class PrefetchScalarGridSpec(GridSpec):
-        num_scalar_prefetch = 1
-
-        def _make_scalar_ref_aval(self, aval: Any) -> Any:
-            return pl.MemoryRef(aval, pl.MemorySpace.INDEX).get_ref_aval()
-
-    grid_spec = PrefetchScalarGridSpec(grid=(1,), in_specs=[spec], out_specs=spec)
-    return _call(with_index_operand, grid_spec=grid_spec)(jnp.arange(2), x)
+    grid_spec = PrefetchScalarGridSpec(1, grid=(1,), in_specs=[spec], out_specs=spec)
+    return lambda x: _call(kernel, grid_spec=grid_spec, **options)(operand, x)
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,28 @@ FAULTS: dict[str, Fault] = {
     "negative bound": Fault(_call(grid=(2, -1)), KernelError, r"dimension 1 is out of range[^$]*got: -1"),
     "bound of more than 31 bits": Fault(_call(grid=(2**31,)), KernelError, "dimension 0 is out of range"),
     "too many blocks": Fault(_call(grid=(2**30, 2**30)), KernelError, "more blocks than a GPU can launch"),
-    "traced bound": Fault(_traced_bound, UnsupportedError, "grid bound of dimension 1 is a traced value"),
-    "index operands": Fault(_index_operands, UnsupportedError, "scalar operands for index maps", with_index_operand),
+    "refused traced bound": Fault(
+        _traced_bound(3, dynamic_grid="refuse"), UnsupportedError, "grid bound of dimension 1 is a traced value"
+    ),
+    "traced bound that is no integer": Fault(
+        _traced_bound(3.0), KernelError, r"dimension 1 is not an integer\n  got: float32\[\]"
+    ),
+    "traced bound that is a bool": Fault(_traced_bound(True), KernelError, r"not an integer\n  got: bool\[\]"),
+    "traced bounds in one array": Fault(
+        _traced_bound(np.zeros(2, np.int32)), KernelError, r"not an integer\n  got: int32\[2\]"
+    ),
+    "aliased scalar operand": Fault(
+        _scalar_operand(input_output_aliases={0: 0}), UnsupportedError, "joins scalar operand 0", with_index_operand
+    ),
+    "scalar operand that is written": Fault(
+        _scalar_operand(writes_its_index), KernelError, "writes to scalar operand 0", writes_its_index
+    ),
+    "scalar operand of complex numbers": Fault(
+        _scalar_operand(operand=X.astype(np.complex64)),
+        UnsupportedError,
+        "scalar operand 0 has dtype complex64",
+        with_index_operand,
+    ),
     "semantics of another length": Fault(
         _call(grid=(2, 2), params=CompilerParams(dimension_semantics=("parallel",))),
         KernelError,
