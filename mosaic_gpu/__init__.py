@@ -22,12 +22,16 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from mosaic_gpu.grid_spec import PrefetchScalarGridSpec
+    from mosaic_gpu.interpreter.call import interpret
+    from mosaic_gpu.interpreter.install import install
+    from mosaic_gpu.interpreter.params import InterpretParams
     from mosaic_gpu.options import CompilerParams
 
 __all__ = [
     "CompiledKernel",
     "CompilerParams",
     "InternalError",
+    "InterpretParams",
     "KernelError",
     "MosaicGpuError",
     "PrefetchScalarGridSpec",
@@ -35,6 +39,8 @@ __all__ = [
     "ToolError",
     "UnsupportedError",
     "compile",
+    "install",
+    "interpret",
     "pallas_call",
     "trace_calls",
 ]
@@ -42,6 +48,9 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("CompiledKernel", "compile", "pallas_call", "trace_calls"), "api"),
     "CompilerParams": "options",
+    "InterpretParams": "interpreter.params",
+    "interpret": "interpreter.call",
+    "install": "interpreter.install",
     "PrefetchScalarGridSpec": "grid_spec",
 }
 

@@ -2,7 +2,8 @@
 
 On platform "cuda" a kernel is a custom call that carries its cubin; on "cpu" it is a call back to the host,
 which runs the kernel's PTX on the simulator.  Both compile while JAX lowers, so errors come before anything
-runs.  Kernels of others, and kernels under `interpret=`, go to JAX's own rule unchanged.
+runs.  A kernel with `interpret=InterpretParams(...)` is a call back to the interpreter, whoever's parameters it has.
+Kernels of others, and kernels under JAX's own `interpret=`, go to JAX's rule unchanged.
 """
 
 from __future__ import annotations
@@ -50,9 +51,28 @@ def _own_folders() -> list[str]:
 
 def _lower(params_class: type[Any], original: Callable[..., Any], ctx: Any, *operands: Any, **params: Any) -> Any:
     """The lowering rule of `pallas_call`: ours, or JAX's."""
+    choices = _interpreted(params["interpret"])
+    if choices is not None:
+        return _lower_interpreted(ctx, *operands, **{**params, "interpret": choices})
     if params["interpret"] or not isinstance(params["compiler_params"], params_class):
         return original(ctx, *operands, **params)
     return _lower_ours(ctx, *operands, **params)
+
+
+def _interpreted(interpret: Any) -> Any:
+    """The `InterpretParams` that an `interpret=` stands for; None where it is not for our interpreter."""
+    if not interpret or isinstance(interpret, bool):
+        return None
+    from mosaic_gpu.interpreter.install import ours
+
+    return ours(interpret)
+
+
+@ends_at_kernel
+def _lower_interpreted(ctx: Any, *operands: Any, **params: Any) -> Any:
+    from mosaic_gpu.interpreter.call import lower
+
+    return lower(ctx, *operands, emit_in_bytes=_emit_in_bytes, **params)
 
 
 @ends_at_kernel

@@ -49,8 +49,10 @@ def replace_pallas_call_lowering(rule: Callable[..., Any]) -> None:
 
     `original` is JAX's own rule, to hand on what is not for us.
     """
-    original = pallas_call._pallas_call_lowering
-    mlir.register_lowering(pallas_call_p, functools.partial(rule, original))
+    ours = functools.partial(rule, pallas_call._pallas_call_lowering)
+    mlir.register_lowering(pallas_call_p, ours)
+    # Where kernels over a mesh (`plgpu.kernel`) end up.
+    pallas_call._pallas_call_lowering = ours
 
 
 def register_backend(params_class: type[Any], rule: Callable[..., Any]) -> None:
@@ -286,3 +288,14 @@ def is_jaxpr(value: Any) -> bool:
 def wrap_words(words: Any, impl: Any) -> Any:
     """Random keys of their words, in the equations that JAX traces."""
     return prng.random_wrap(words, impl=impl)
+
+
+def keep_tokens(ctx: Any) -> None:
+    """Says that what is lowered does not wait for the program's ordered effects, nor they for it."""
+    if ctx.tokens_in is not None and ctx.tokens_out is None and ctx.tokens_in.effects():
+        ctx.set_tokens_out(ctx.tokens_in)
+
+
+def is_tracer(value: Any) -> bool:
+    """Whether `value` stands for an array, or a reference, in something that JAX traces."""
+    return isinstance(value, core.Tracer)
