@@ -22,7 +22,9 @@ from mosaic_gpu.lowering.diagnostics import parse_module
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
 from mosaic_gpu.lowering.passes.check_layouts import check_layouts
+from mosaic_gpu.lowering.passes.choose_dots import ChooseDots
 from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
+from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
 from mosaic_gpu.lowering.passes.hoist_loads import HoistLoads
 from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
 from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
@@ -35,7 +37,9 @@ PASSES: dict[str, Any] = {
     p.name: p
     for p in (
         AssignLayouts(),
+        ChooseDots(),
         ChooseNumWarps(),
+        ExpandDots(),
         InsertBarriers(),
         PlanSharedMemory(),
         HoistSteps(),
