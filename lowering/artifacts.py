@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mosaic_gpu.lowering.launch import LaunchFacts
 from mosaic_gpu.lowering.resources import Resources
+from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 
 _MARK = " mgpu.launch "
 
@@ -73,4 +74,6 @@ def launch_of(text: str) -> LaunchFacts | None:
         return None
     fields = json.loads(facts)
     (grid_x, grid_y, grid_z), (block_x, block_y, block_z) = fields["grid"], fields["block"]
-    return LaunchFacts(fields["entry"], (grid_x, grid_y, grid_z), (block_x, block_y, block_z), fields["shared_bytes"])
+    grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
+    maps = tuple(TensorMapFacts.of(entry) for entry in fields.get("tensor_maps", ()))
+    return LaunchFacts(fields["entry"], grid, block, fields["shared_bytes"], maps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.ops_kernel import PERSISTENT
 from mosaic_gpu.errors import InternalError
+from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 
 MAX_GRID_X = 2**31 - 1
 """The largest number of blocks along x (PTX ISA, `%nctaid`; CUDA's compute capabilities table)."""
@@ -25,12 +27,14 @@ class LaunchFacts:
         will do, best as many as run on the GPU at once (see `Target.blocks_at_once`).
       block: threads along x, y, z.
       shared_bytes: dynamic shared memory of a block.
+      tensor_maps: of the parameters behind the pointers, in order.
     """
 
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
+    tensor_maps: tuple[TensorMapFacts, ...] = ()
 
 
 def grid_of(extents: Sequence[int]) -> tuple[int, int, int]:
@@ -59,4 +63,6 @@ def _facts(attributes: Any) -> LaunchFacts:
     extents = [ir.IntegerAttr(e).value for e in attributes["mgpu.grid"]]
     threads = 32 * ir.IntegerAttr(attributes["mgpu.num_warps"]).value
     shared = ir.IntegerAttr(attributes["mgpu.smem_bytes"]).value
-    return LaunchFacts(str(attributes["sym_name"].value), grid_of(extents), (threads, 1, 1), shared)
+    texts = attributes["mgpu.tensor_maps"] if "mgpu.tensor_maps" in attributes else []
+    maps = tuple(TensorMapFacts.of(json.loads(ir.StringAttr(t).value)) for t in texts)
+    return LaunchFacts(str(attributes["sym_name"].value), grid_of(extents), (threads, 1, 1), shared, maps)

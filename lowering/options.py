@@ -14,9 +14,13 @@ class LoweringOptions:
       num_warps: warps a block (a power of two up to 32), or None to choose by the tiles' sizes.
       approx_math: whether the hardware's approximate functions may stand in for accurate ones.
       dimension_semantics: "parallel" or "sequential" for each grid dimension, or None to infer.
+      max_concurrent_steps: the most steps of a loop whose loads are under way at once; None: as many as fit, up to 4.
+      warp_specialize: whether warps of their own start the copies of such loops; None: where it pays.
     """
 
     target: str = "sm_90a"
     num_warps: int | None = None
     approx_math: bool = False
     dimension_semantics: tuple[str, ...] | None = None
+    max_concurrent_steps: int | None = None
+    warp_specialize: bool | None = None

@@ -91,6 +91,17 @@ def layout_passes() -> tuple[Pass, ...]:
         ChooseDots(),  # knows the warps; before layouts, which follow the matrix units
         ExpandDots(),
         AssignLayouts(),
+    )
+
+
+def pipelining_passes() -> tuple[Pass, ...]:
+    """The passes of stage "pipelined", in order."""
+    from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
+    from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
+    from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
+
+    return (
+        PipelineLoops(),
         PlanSharedMemory(),
         InsertBarriers(),  # last: needs the layouts and who shares memory with whom
     )
@@ -103,7 +114,15 @@ def _lower_call(call: KernelCall, options: LoweringOptions) -> ir.Module:
 
 
 def _run_layout_passes(module: ir.Module, options: LoweringOptions) -> ir.Module:
-    for step in layout_passes():
+    return _run_passes(layout_passes(), module, options)
+
+
+def _run_pipelining_passes(module: ir.Module, options: LoweringOptions) -> ir.Module:
+    return _run_passes(pipelining_passes(), module, options)
+
+
+def _run_passes(passes: tuple[Pass, ...], module: ir.Module, options: LoweringOptions) -> ir.Module:
+    for step in passes:
         with translated_errors(step.name):
             step.apply(module, options)
     module.operation.verify()
@@ -144,6 +163,7 @@ def _read_cubin_file(path: Path) -> Cubin:
 STAGES: tuple[Stage, ...] = (
     Stage("dialect", ".dialect.mlir", _lower_call, _show_module, parse_module_file),
     Stage("layouts", ".layouts.mlir", _run_layout_passes, _show_module, parse_module_file),
+    Stage("pipelined", ".pipelined.mlir", _run_pipelining_passes, _show_module, parse_module_file),
     Stage("nvvm", ".nvvm.mlir", _convert_to_nvvm, _show_module, parse_module_file),
     Stage("llvm", ".ll", translate_to_llvm, _show_text, _read_llvm_file),
     Stage("ptx", ".ptx", compile_to_ptx, _show_text, _read_ptx_file),

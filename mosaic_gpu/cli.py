@@ -17,7 +17,7 @@ from pathlib import Path
 from mosaic_gpu.errors import MosaicGpuError
 
 # The stages of lowering/pipeline.py, which brings the compiler in; a test holds the two together.
-STAGE_CHOICES = ("dialect", "layouts", "nvvm", "llvm", "ptx", "cubin")
+STAGE_CHOICES = ("dialect", "layouts", "pipelined", "nvvm", "llvm", "ptx", "cubin")
 EMIT_CHOICES = (*STAGE_CHOICES, "sass")
 
 

@@ -132,6 +132,7 @@ def _program(call: KernelCall, ptx: Any) -> Program:
         results=arrays[inputs:],
         aliases=call.aliases,
         num_bounds=call.num_bounds,
+        tensor_maps=launch.tensor_maps,
     )
 
 

@@ -23,6 +23,9 @@ class CompilerParams(CompilerParamsBase):
       dimension_semantics: "parallel" or "sequential" for each grid dimension; None infers them.
       target: the GPU architecture, for instance "sm_90a"; None takes the default, "sm_90a".
       dynamic_grid: "refuse" makes a traced grid bound an error even where it could work.
+      max_concurrent_steps: the most steps of a sequential grid dimension or loop whose loads are under way at once; None
+        takes as many as fit, up to 4; 1 leaves the loads where they are.
+      warp_specialize: whether warps of their own start the copies of such a loop; None decides by what pays.
 
     The values are checked together with the kernel, before it is compiled.
     """
@@ -32,6 +35,8 @@ class CompilerParams(CompilerParamsBase):
     dimension_semantics: Sequence[str] | None = None
     target: str | None = None
     dynamic_grid: Literal["allow", "refuse"] = "allow"
+    max_concurrent_steps: int | None = None
+    warp_specialize: bool | None = None
 
     def __post_init__(self) -> None:
         # JAX keys its caches with these parameters: they have to be hashable.
@@ -56,6 +61,8 @@ def lowering_options(params: CompilerParams, target: str, vmapped: Sequence[int]
         num_warps=params.num_warps,
         approx_math=params.approx_math,
         dimension_semantics=semantics,
+        max_concurrent_steps=params.max_concurrent_steps,
+        warp_specialize=params.warp_specialize,
     )
 
 

@@ -217,7 +217,7 @@ def _ptx_stages_run(call: KernelCall) -> tuple[Ptx, list[str]]:
 @pytest.mark.usefixtures("folder")
 def test_a_kernel_traced_anew_is_found_after_its_first_stage() -> None:
     first, ran = _ptx_stages_run(_call())
-    assert ran == ["dialect", "layouts", "nvvm", "llvm", "ptx"]
+    assert ran == ["dialect", "layouts", "pipelined", "nvvm", "llvm", "ptx"]
     again, ran = _ptx_stages_run(_call())
     assert ran == ["dialect"]
     assert again == first

@@ -21,6 +21,7 @@ from mosaic_gpu.lowering.nvvm.shared import SharedMemory
 from mosaic_gpu.lowering.nvvm.sources import source_of
 from mosaic_gpu.lowering.nvvm.threads import Threads
 from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 
 Rule = Callable[["Conversion", Any], Sequence[Any]]
 _RULES: dict[str, Rule] = {}
@@ -53,6 +54,8 @@ class Conversion:
       grid: the extents of the grid, as of `mgpu.kernel`.
       values: what each value of the kernel became.
       lanes: inside a combiner that is applied to whole vectors, their length; else None.
+      first_thread: number of the first of the threads that run what is converted now.
+      tensor_maps: the parameters behind the pointers: pointers to what TMA is told of an array.
     """
 
     options: LoweringOptions
@@ -63,6 +66,8 @@ class Conversion:
     grid: tuple[int, ...]
     values: dict[ir.Value, Any] = field(default_factory=dict)
     lanes: int | None = None
+    first_thread: int = 0
+    tensor_maps: dict[TensorMapFacts, ir.Value] = field(default_factory=dict)
     _inner: set[ir.Value] = field(default_factory=set)
 
     def get(self, value: ir.Value) -> Any:
@@ -80,6 +85,14 @@ class Conversion:
         """The per-thread type of a tile or scalar; inside a combiner, a vector for a scalar."""
         carried = register_type(type_)
         return carried if self.lanes is None else emit.vector_type(self.lanes, carried)
+
+    def tensor_map(self, facts: TensorMapFacts) -> ir.Value:
+        """The parameter that holds the tensor map of these facts; made when it is first asked for."""
+        found = self.tensor_maps.get(facts)
+        if found is None:
+            block = self.threads.entry.block
+            found = self.tensor_maps[facts] = block.add_argument(emit.pointer_type(0), self.threads.location)
+        return found
 
     def bind(self, source: ir.Value, converted: Any) -> None:
         """Notes what `source` became."""

@@ -18,7 +18,9 @@ from mosaic_gpu.lowering.nvvm.memref import root
 from mosaic_gpu.lowering.nvvm.shared import SharedMemory
 from mosaic_gpu.lowering.nvvm.threads import Threads
 from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.tensor_maps import MAP_BYTES, TensorMapFacts
 
+_MAP_ALIGNMENT = 64
 POINTER_ALIGNMENT = 16
 """What XLA promises for every buffer, in bytes."""
 
@@ -36,6 +38,8 @@ def convert_kernel(kernel: KernelOp, module_body: ir.Block, options: LoweringOpt
             emit.op("llvm.return", [], [])
     size = ir.IntegerAttr.get(emit.i32(), conversion.shared.total_bytes)
     function.attributes["mgpu.smem_bytes"] = size
+    if conversion.tensor_maps:
+        _append_tensor_maps(function, kernel, list(conversion.tensor_maps))
 
 
 def _declare_shared_memory() -> None:
@@ -53,6 +57,22 @@ def _declare_shared_memory() -> None:
 
 def _parameter_types(kernel: KernelOp) -> list[ir.Type]:
     return [emit.pointer_type(1)] * len(kernel.body.blocks[0].arguments)
+
+
+def _append_tensor_maps(function: Any, kernel: KernelOp, maps: Sequence[TensorMapFacts]) -> None:
+    """Gives the function its parameters of 128 bytes, by value, that the copies name (CUDA: `__grid_constant__`)."""
+    types = [str(t) for t in _parameter_types(kernel)] + ["!llvm.ptr"] * len(maps)
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({', '.join(types)})>"))
+    attribute = ir.DictAttr.get(
+        {
+            "llvm.byval": ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{MAP_BYTES} x i8>")),
+            "llvm.align": ir.IntegerAttr.get(emit.i64(), _MAP_ALIGNMENT),
+            "nvvm.grid_constant": ir.UnitAttr.get(),
+        }
+    )
+    given = list(function.attributes["arg_attrs"])
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(given + [attribute] * len(maps))
+    function.attributes["mgpu.tensor_maps"] = ir.ArrayAttr.get([ir.StringAttr.get(m.text()) for m in maps])
 
 
 def _declare_function(kernel: KernelOp) -> Any:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
+from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _NARROW = {np.dtype(ml_dtypes.int4): np.dtype(np.int8), np.dtype(ml_dtypes.uint4): np.dtype(np.uint8)}
@@ -41,6 +43,7 @@ class Program:
       operands, results: the arrays.
       aliases: pairs (operand, result) that are one memory.
       num_bounds: how many of the operands, the first ones, are bounds of the grid (int32).
+      tensor_maps: of the entry's parameters behind the pointers, in order.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Program:
     results: tuple[ArrayType, ...]
     aliases: tuple[tuple[int, int], ...]
     num_bounds: int = 0
+    tensor_maps: tuple[TensorMapFacts, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,16 @@ class _Simulation:
     module: Module
 
     def launch(self, arrays: Sequence[Array]) -> RunStats:
+        from mosaic_gpu.simulator.tensor_map import TensorMap
+
         program = self.program
+        maps = [
+            TensorMap(arrays[m.argument], m.element_bytes, m.dims, m.strides_bytes, m.box, m.swizzle)
+            for m in program.tensor_maps
+        ]
+        arguments = [*arrays, *maps]
         result = self.module.launch(
-            program.entry, program.grid, program.block, list(arrays), shared_bytes=program.shared_bytes
+            program.entry, program.grid, program.block, arguments, shared_bytes=program.shared_bytes
         )
         return RunStats(result.warp_instructions, result.printed)
 

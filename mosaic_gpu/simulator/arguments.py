@@ -18,6 +18,7 @@ from mosaic_gpu.simulator.layout import align_up
 from mosaic_gpu.simulator.memory import BUFFER_BASE, PARAM_WINDOW, RED_ZONE_BYTES, GlobalMemory, Region
 from mosaic_gpu.simulator.prepare import Kernel
 from mosaic_gpu.simulator.ptx import TYPES, Variable
+from mosaic_gpu.simulator.tensor_map import TensorMap, encode
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,9 +54,19 @@ def bind_arguments(kernel: Kernel, args: Sequence[Any], memory: GlobalMemory) ->
     }  # fmt: skip
     addresses = _map_arrays(arrays, [p.name for p in entry.params], memory, arguments)
     for i, (arg, param, offset) in enumerate(zip(args, entry.params, layout.params, strict=True)):
+        if isinstance(arg, TensorMap):
+            arg = encode(arg, _address_of(arg.array, args, addresses, param))
         raw = _pointer(addresses[i], param) if i in addresses else _value(arg, param)
         data[offset : offset + param.size] = np.frombuffer(raw, np.uint8)
     return arguments
+
+
+def _address_of(array: Array, args: Sequence[Any], addresses: dict[int, int], param: Variable) -> int:
+    """Where the array of a tensor map lies."""
+    for i, address in addresses.items():
+        if args[i] is array:
+            return address
+    raise SimulationError(f"parameter {param.name} is a tensor map of an array that is not an argument of the launch")
 
 
 def _pointer(address: int, param: Variable) -> bytes:

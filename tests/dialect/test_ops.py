@@ -45,8 +45,25 @@ def subview(sizes: str, dropped: str, result: str, offsets: str = "%i, %i", type
     )
 
 
-VALID = {
+W, S = '!mgpu.ref<tensor<4xi64>, "smem">', '!mgpu.ref<tensor<8x16xf32>, "smem">'
+WORDS = f'%w = "mgpu.alloc"() : () -> {W}\n'
+STAGE = f'%s = "mgpu.alloc"() : () -> {S}\n'
+FEW = f'%q = "mgpu.alloc"() : () -> {W.replace("4xi64", "4xi32")}\n'
+ASYNC = {
+    "barrier_init": f'{WORDS}"mgpu.barrier_init"(%w) {{arrivals = 1 : i32}} : ({W}) -> ()',
+    "barrier_destroy": f'{WORDS}"mgpu.barrier_destroy"(%w) : ({W}) -> ()',
+    "barrier_expect": f'{WORDS}"mgpu.barrier_expect"(%w, %i) {{num_bytes = 512 : i32}} : ({W}, i32) -> ()',
+    "barrier_arrive": f'{WORDS}"mgpu.barrier_arrive"(%w, %i) : ({W}, i32) -> ()',
+    "barrier_wait": f'{WORDS}"mgpu.barrier_wait"(%w, %i, %i) : ({W}, i32, i32) -> ()',
+    "async_load": f'{WORDS}{STAGE}"mgpu.async_load"(%g, %s, %w, %i) : ({G}, {S}, {W}, i32) -> ()',
+    "async_store": f'{STAGE}"mgpu.async_store"(%s, %g) : ({S}, {G}) -> ()',
+    "async_wait_stores": '"mgpu.async_wait_stores"() : () -> ()',
+    "specialize": '"mgpu.specialize"() ({ }, { "mgpu.barrier"() : () -> () }) '
+    "{producer_registers = 0 : i32, consumer_registers = 0 : i32} : () -> ()",
+}
+VALID = ASYNC | {
     "kernel": "",
+    "num_programs": '%o = "mgpu.num_programs"() {axis = 0 : i32} : () -> i32',
     "program_id": '%o = "mgpu.program_id"() {axis = 0 : i32} : () -> i32',
     "barrier": '"mgpu.barrier"() : () -> ()',
     "debug_print": f'"mgpu.debug_print"(%t) {{format = "x = {{}}", kinds = ["float"], {segments(1)}}} '
@@ -83,6 +100,24 @@ VALID = {
 }
 
 INVALID = {
+    "mbarriers_of_32_bits": (
+        f'{FEW}"mgpu.barrier_init"(%q) {{arrivals = 1 : i32}} : ({W.replace("4xi64", "4xi32")}) -> ()',
+        "barriers must be 64-bit words",
+    ),
+    "an_mbarrier_without_arrivals": (ASYNC["barrier_init"].replace("arrivals = 1", "arrivals = 0"), "must be positive"),
+    "a_wait_for_no_bytes": (ASYNC["barrier_expect"].replace("512", "0"), "num_bytes must be positive"),
+    "an_asynchronous_load_from_shared_memory": (
+        f'{WORDS}{STAGE}"mgpu.async_load"(%s, %s, %w, %i) : ({S}, {S}, {W}, i32) -> ()',
+        "copies from gmem to smem",
+    ),
+    "an_asynchronous_store_of_another_shape": (
+        f'{STAGE}"mgpu.async_store"(%s, %v) : ({S}, {V}) -> ()',
+        "shapes of source and dest differ",
+    ),
+    "num_programs_of_a_negative_axis": (
+        '%o = "mgpu.num_programs"() {axis = -1 : i32} : () -> i32',
+        "axis must be >= 0",
+    ),
     "a_program_id_of_a_negative_axis": ('%o = "mgpu.program_id"() {axis = -1 : i32} : () -> i32', "axis must be >= 0"),
     "a_print_of_several_floats": (
         f'"mgpu.debug_print"(%f, %f) {{format = "{{}} {{}}", kinds = ["float", "float"], {segments(2)}}} '

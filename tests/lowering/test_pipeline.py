@@ -34,7 +34,7 @@ def _run(start: str, stop: str, artifact: Any = None, **arguments: Any) -> Any:
 
 
 def test_the_table_names_the_stages_in_the_order_of_the_design() -> None:
-    assert STAGE_NAMES == ("dialect", "layouts", "nvvm", "llvm", "ptx", "cubin")
+    assert STAGE_NAMES == ("dialect", "layouts", "pipelined", "nvvm", "llvm", "ptx", "cubin")
 
 
 def test_an_observer_is_told_of_each_stage_that_ran_in_order() -> None:
@@ -55,7 +55,7 @@ def test_stages_do_not_run_backwards() -> None:
 
 
 def test_an_unknown_stage_is_an_error_that_names_the_stages() -> None:
-    with pytest.raises(KernelError, match="one of dialect, layouts, nvvm, llvm, ptx, cubin"):
+    with pytest.raises(KernelError, match="one of dialect, layouts, pipelined, nvvm, llvm, ptx, cubin"):
         stage_index("sass2")
 
 
