@@ -66,7 +66,7 @@ def _load_nvjitlink() -> Any | None:
 def _load_library_of_own_major() -> None:
     """Loads the library of the bindings' own CUDA, for the bindings take what is in the process.
 
-    Where both 12 and 13 are installed they would take 13, whose cubins a driver of CUDA 12 refuses.
+    Where both 12 and 13 are installed they would take 13, whose cubins a driver of CUDA 12 may refuse.
     """
     library = find_nvjitlink(int(metadata.version("cuda-bindings").split(".")[0]))
     if library is not None:
