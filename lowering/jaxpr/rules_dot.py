@@ -183,8 +183,9 @@ def _multiplied(left: _Side, right: _Side, types: DotTypes) -> ir.Value:
         value = convert(side.value, side.dtype, types.acc)
         own = [d for d in dims if extents[d] > 1]
         value = emit.reshape(value, tuple(extents[d] for d in own))
-        value = emit.transpose(value, sorted(range(len(own)), key=lambda i, own=own: kept.index(own[i])))
-        factors.append(emit.broadcast(value, shape, sorted(kept.index(d) for d in own)))
+        places = [kept.index(d) for d in own]
+        value = emit.transpose(value, sorted(range(len(own)), key=places.__getitem__))
+        factors.append(emit.broadcast(value, shape, sorted(places)))
     product = binary("mul", factors[0], factors[1], np.dtype(types.acc))
     if "k" in kept:
         product = fold("add", product, types.acc, [kept.index("k")])

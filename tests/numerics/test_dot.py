@@ -208,11 +208,11 @@ def test_full_f32_is_the_default(elementwise: Apply, precision: Any) -> None:
     check(elementwise(dot(precision=precision), a, b), a, b)
 
 
-def test_an_algorithm_may_round_the_operands(elementwise: Apply, simulator_only: None) -> None:
+def test_an_algorithm_may_round_the_operands(elementwise: Apply, not_in_jax: None) -> None:
     a, b = random_values("float32", (64, 40), 1), random_values("float32", (40, 64), 2)
-    rounded = [x.astype(ml_dtypes.bfloat16) for x in (a, b)]
+    rounded = tuple(x.astype(ml_dtypes.bfloat16) for x in (a, b))
     got = elementwise(dot(precision=lax.DotAlgorithmPreset.BF16_BF16_F32), a, b)
-    check(got, *rounded)
+    check(got, rounded[0], rounded[1])
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 256, 64), (64, 512, 32), (192, 72, 80), (256, 24, 48)])
@@ -266,12 +266,12 @@ def matmul_kernel(a_ref: Any, b_ref: Any, bias_ref: Any, o_ref: Any, acc_ref: An
         o_ref[...] = jnp.maximum(acc_ref[...] + bias_ref[...], 0).astype(o_ref.dtype)
 
 
-@pytest.mark.parametrize("scratch", [plgpu.SMEM, plgpu.ACC])
+@pytest.mark.parametrize("scratch", [plgpu.SMEM, plgpu.ACC])  # type: ignore[attr-defined]
 @pytest.mark.parametrize(
     ("dtype", "block"), [("float16", (64, 64, 32)), ("bfloat16", (32, 16, 16)), ("float32", (16, 32, 8))]
 )
 def test_a_matmul_over_a_sequential_dimension(
-    run: Run, simulator_only: None, dtype: str, block: tuple[int, int, int], scratch: Any
+    run: Run, not_in_jax: None, dtype: str, block: tuple[int, int, int], scratch: Any
 ) -> None:
     bm, bn, bk = block
     a, b = random_values(dtype, (2 * bm, 3 * bk), 1), random_values(dtype, (3 * bk, 2 * bn), 2)
@@ -293,7 +293,7 @@ def test_a_matmul_over_a_sequential_dimension(
     np.testing.assert_allclose(run(call, a, b, bias), expected, rtol=1e-5, atol=1e-4)
 
 
-def test_a_scratch_before_swizzled_tiles_stays_intact(run: Run, simulator_only: None) -> None:
+def test_a_scratch_before_swizzled_tiles_stays_intact(run: Run, not_in_jax: None) -> None:
     """Swizzled tiles start at multiples of 1024 bytes, wherever the scratch ends."""
 
     def body(a_ref: Any, b_ref: Any, s_ref: Any, o_ref: Any, p_ref: Any, scratch: Any) -> None:
