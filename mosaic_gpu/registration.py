@@ -96,11 +96,12 @@ def _with_plain_bounds(ctx: Any, operands: Sequence[Any], count: int) -> tuple[A
     """The first `count` operands, integers of any dtype and one element, as int32 of rank 0; far ones saturate."""
     plain = ShapedArray((), np.dtype(np.int32))
     inner = ctx.replace(avals_in=ctx.avals_in[:count], avals_out=[plain] * count)
-    bounds = compat.lower_function(_plain_bounds, inner, operands[:count]) if count else []
+    bounds = compat.lower_function(plain_bounds, inner, operands[:count]) if count else []
     return ctx.replace(avals_in=[plain] * count + list(ctx.avals_in[count:])), [*bounds, *operands[count:]]
 
 
-def _plain_bounds(*bounds: Any) -> list[Any]:
+def plain_bounds(*bounds: Any) -> list[Any]:
+    """Arrays of one integer each, of any integer dtype, as int32 of rank 0; far ones saturate, as in `as_bound`."""
     most = 2**31 - 1
     limited = [jnp.minimum(b, most) if jnp.iinfo(b.dtype).max > most else b for b in bounds]
     return [jnp.maximum(b, -1).astype(jnp.int32).reshape(()) for b in limited]
