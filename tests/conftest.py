@@ -32,7 +32,8 @@ def has_gpu() -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds `--backend`: what the numerics tests run their kernels on."""
-    parser.addoption("--backend", choices=("simulator", "interpreter"), default="simulator", help="what runs kernels")
+    backends = ("both", "simulator", "interpreter", "jax")
+    parser.addoption("--backend", choices=backends, default="both", help="what runs kernels")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mosaic_gpu.interpreter.code import Code, Equation, run_values, traced
 from mosaic_gpu.interpreter.registry import evaluates
-from mosaic_gpu.interpreter.values import FLOAT32, FLOAT64, Array, is_float, sum_dtype, working_dtype
+from mosaic_gpu.interpreter.values import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Array, is_float, sum_dtype, working_dtype
 from mosaic_gpu.lowering.jaxpr import compat
 
 _UFUNCS = {
@@ -185,8 +185,24 @@ def product(a: Any, b: Any, dtype: Any) -> Array:
     return np.matmul(a.astype(dtype), b.astype(dtype))
 
 
+_ROUNDED = {
+    name: dtype
+    for dtype, names in {
+        BFLOAT16: ("BF16_BF16_BF16", "BF16_BF16_F32"),
+        FLOAT16: ("F16_F16_F16", "F16_F16_F32"),
+    }.items()
+    for name in names
+}
+
+
 @evaluates("dot_general")
-def eval_dot_general(equation: Equation, a: Any, b: Any, *, dimension_numbers: Any, **_: Any) -> Array:
+def eval_dot_general(
+    equation: Equation, a: Any, b: Any, *, dimension_numbers: Any, precision: Any = None, **_: Any
+) -> Array:
+    """With an algorithm that says so, the operands are rounded first."""
+    rounded = _ROUNDED.get(str(getattr(precision, "name", "")))
+    if rounded is not None:
+        a, b = a.astype(rounded), b.astype(rounded)
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
     left, rows = _as_matrices(a, batch_a, contract_a, last=True)
     right, columns = _as_matrices(b, batch_b, contract_b, last=False)

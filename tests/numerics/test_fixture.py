@@ -12,7 +12,7 @@ import pytest
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
-from tests.support.backends import POISON, Run, run_interpreted
+from tests.support.backends import POISON, Run, run_in_jax
 
 
 def test_a_function_of_two_arrays_runs_as_one_block(elementwise: Callable[..., Any]) -> None:
@@ -27,10 +27,8 @@ def test_several_results_come_as_a_tuple(elementwise: Callable[..., Any]) -> Non
     np.testing.assert_array_equal(double, 2 * x)
 
 
-def test_what_a_kernel_does_not_write_stays_poisoned(run: Run, request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--backend") != "simulator":
-        pytest.skip("JAX's interpreter has its own poison")
-
+@pytest.mark.usefixtures("not_in_jax")
+def test_what_a_kernel_does_not_write_stays_poisoned(run: Run) -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[2:5] = x_ref[2:5]
 
@@ -39,8 +37,8 @@ def test_what_a_kernel_does_not_write_stays_poisoned(run: Run, request: pytest.F
     np.testing.assert_array_equal(run(call, x), [POISON, POISON, 2, 3, 4, POISON, POISON, POISON])
 
 
-def test_the_interpreter_runs_the_same_calls() -> None:
+def test_jax_runs_the_same_calls() -> None:
     from tests.support.kernels import one_block
 
     x = np.linspace(-1, 1, 7, dtype=np.float32)
-    np.testing.assert_allclose(run_interpreted(one_block(jnp.exp, x), x), np.exp(x), rtol=1e-6)
+    np.testing.assert_allclose(run_in_jax(one_block(jnp.exp, x), x), np.exp(x), rtol=1e-6)
