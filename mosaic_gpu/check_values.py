@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from mosaic_gpu.check_blocks import check_dtype
-from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine
+from mosaic_gpu.errors import KernelError, MosaicGpuError
 from mosaic_gpu.lowering.jaxpr import compat
+from mosaic_gpu.lowering.jaxpr.sources import equation_source
 
 MAX_TILE_ELEMENTS = 2**20
 """Elements of one value: 1,024 for each of the 1,024 threads that a block can have at most."""
@@ -26,9 +27,7 @@ def check_values(jaxpr: Any) -> None:
             try:
                 _check_value(var.aval, equation.primitive.name)
             except MosaicGpuError as error:
-                frame = compat.user_frame(equation.source_info)
-                source = frame and SourceLine(frame.file_name, frame.start_line, frame.function_name)
-                raise error.at(source) from None
+                raise error.at(equation_source(equation)) from None
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

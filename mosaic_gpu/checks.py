@@ -17,6 +17,7 @@ from mosaic_gpu.check_blocks import check_array_size, check_block, check_dtype
 from mosaic_gpu.check_values import check_values
 from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine, UnsupportedError
 from mosaic_gpu.lowering.jaxpr import compat
+from mosaic_gpu.lowering.jaxpr.sources import equation_source
 from mosaic_gpu.lowering.targets import Target, parse_target
 
 MAX_EXTENT = 2**31 - 1
@@ -234,7 +235,7 @@ def check_aliases(aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
 def check_written_inputs(jaxpr: Any, aliases: Sequence[tuple[int, int]], mapping: Any) -> None:
     """The kernel writes to no input that is not also an output: JAX's arrays do not change."""
     aliased, indices = {operand for operand, _ in aliases}, mapping.num_index_operands
-    for index in sorted(compat.written_arguments(jaxpr)):
+    for index, equation in sorted(compat.written_arguments(jaxpr).items()):
         if index < indices + mapping.num_inputs and index not in aliased:
             scalar = index < indices
             what = f"scalar operand {index}" if scalar else mapping.block_mappings[index - indices].origin
@@ -242,6 +243,7 @@ def check_written_inputs(jaxpr: Any, aliases: Sequence[tuple[int, int]], mapping
                 f"the kernel writes to {what}, which is an input",
                 expected="inputs are only read",
                 hint="write to an output, alias the input to one (input_output_aliases), or use scratch memory",
+                source=equation_source(equation),
             )
 
 

@@ -65,11 +65,18 @@ def has_effects(jaxpr: Any) -> bool:
     return any(not isinstance(effect, state.RefEffect) for effect in jaxpr.effects)
 
 
-def written_arguments(jaxpr: Any) -> set[int]:
-    """Positions of the references among `jaxpr`'s arguments that it writes to."""
+def written_arguments(jaxpr: Any) -> dict[int, Any]:
+    """Positions of the references among the arguments that `jaxpr` writes to, each with the first equation that does."""
     writes = (state.WriteEffect, state.AccumEffect)
-    written = {effect.input for effect in jaxpr.effects if isinstance(effect, writes)}
-    return {i for i, var in enumerate(jaxpr.invars) if i in written or var in written}
+    positions = {var: i for i, var in enumerate(jaxpr.invars)}
+    written: dict[int, Any] = {}
+    for equation in jaxpr.eqns:
+        for effect in equation.effects:
+            if isinstance(effect, writes):
+                var = equation.invars[effect.input] if isinstance(effect.input, int) else effect.input
+                if var in positions:
+                    written.setdefault(positions[var], equation)
+    return written
 
 
 def open_jaxpr(jaxpr: Any) -> Any:

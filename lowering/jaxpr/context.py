@@ -15,8 +15,9 @@ from mosaic_gpu.lowering.jaxpr.casts import fill
 from mosaic_gpu.lowering.jaxpr.compat import is_literal, physical_shape_dtype
 from mosaic_gpu.lowering.jaxpr.constants import computed_constant
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
-from mosaic_gpu.lowering.jaxpr.locations import equation_location, equation_source
+from mosaic_gpu.lowering.jaxpr.locations import equation_location
 from mosaic_gpu.lowering.jaxpr.registry import RULES
+from mosaic_gpu.lowering.jaxpr.sources import equation_source
 from mosaic_gpu.lowering.options import LoweringOptions
 
 

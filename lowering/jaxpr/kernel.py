@@ -16,9 +16,9 @@ from mosaic_gpu.lowering.jaxpr.compat import function_source, jaxpr_params, writ
 from mosaic_gpu.lowering.jaxpr.context import KernelState, lower_jaxpr
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.grid import GridPlan, plan_grid
-from mosaic_gpu.lowering.jaxpr.locations import equation_source
 from mosaic_gpu.lowering.jaxpr.registry import RULES
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
+from mosaic_gpu.lowering.jaxpr.sources import equation_source
 from mosaic_gpu.lowering.jaxpr.tiles import Extent, loop_over, loop_over_tiles
 from mosaic_gpu.lowering.kernel_call import KernelCall
 

@@ -116,7 +116,7 @@ FAULTS: dict[str, Fault] = {
         _scalar_operand(input_output_aliases={0: 0}), UnsupportedError, "joins scalar operand 0", with_index_operand
     ),
     "scalar operand that is written": Fault(
-        _scalar_operand(writes_its_index), KernelError, "writes to scalar operand 0", writes_its_index
+        _scalar_operand(writes_its_index), KernelError, "writes to scalar operand 0", writes_its_index, line=1
     ),
     "scalar operand of complex numbers": Fault(
         _scalar_operand(operand=X.astype(np.complex64)),
@@ -204,7 +204,7 @@ FAULTS: dict[str, Fault] = {
         copy_with_scratch,
     ),
     "an input that is written": Fault(
-        _call(writes_its_input), KernelError, r"writes to args\[0\], which is an input", writes_its_input
+        _call(writes_its_input), KernelError, r"writes to args\[0\], which is an input", writes_its_input, line=1
     ),
     "a huge value": Fault(_call(needs_a_huge_value), KernelError, r"shape \[2048, 1024\]", needs_a_huge_value, line=1),
     "complex values": Fault(
