@@ -18,6 +18,9 @@ from mosaic_gpu.errors import ToolError
 from mosaic_gpu.lowering.targets import Target
 from mosaic_gpu.lowering.toolpaths import find_nvjitlink, find_tool
 
+_MOVES_REGISTERS = "setmaxnreg"
+"""The instruction that nvJitLink ignores, since it compiles for linking: the registers would stay evenly shared."""
+
 
 def assemble(ptx: str, target: Target) -> tuple[bytes, str]:
     """The cubin of `ptx`, and ptxas' report (its -v) on it.
@@ -26,7 +29,10 @@ def assemble(ptx: str, target: Target) -> tuple[bytes, str]:
       ToolError: no assembler is installed, or it refuses the PTX; the message holds its log.
     """
     nvjitlink = _load_nvjitlink()
-    return _link(nvjitlink, ptx, target) if nvjitlink is not None else _run_ptxas(ptx, target)
+    prefers_ptxas = _MOVES_REGISTERS in ptx and find_tool("ptxas") is not None
+    if nvjitlink is None or prefers_ptxas:
+        return _run_ptxas(ptx, target)
+    return _link(nvjitlink, ptx, target)
 
 
 @cache

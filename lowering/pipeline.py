@@ -99,8 +99,10 @@ def pipelining_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
     from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
     from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
+    from mosaic_gpu.lowering.passes.warp_specialize import WarpSpecialize
 
     return (
+        WarpSpecialize(),  # first: it takes the loops that pay most
         PipelineLoops(),
         PlanSharedMemory(),
         InsertBarriers(),  # last: needs the layouts and who shares memory with whom

@@ -18,6 +18,7 @@ from mosaic_gpu.lowering.nvvm.memref import root
 from mosaic_gpu.lowering.nvvm.shared import SharedMemory
 from mosaic_gpu.lowering.nvvm.threads import Threads
 from mosaic_gpu.lowering.options import LoweringOptions
+from mosaic_gpu.lowering.passes.warp_specialize import PRODUCER_WARPS
 from mosaic_gpu.lowering.tensor_maps import MAP_BYTES, TensorMapFacts
 
 _MAP_ALIGNMENT = 64
@@ -75,9 +76,15 @@ def _append_tensor_maps(function: Any, kernel: KernelOp, maps: Sequence[TensorMa
     function.attributes["mgpu.tensor_maps"] = ir.ArrayAttr.get([ir.StringAttr.get(m.text()) for m in maps])
 
 
+def producer_warps(kernel: KernelOp) -> int:
+    """Warps that the block has beside the kernel's own, for `mgpu.specialize`."""
+    attributes = kernel.operation.attributes
+    return int(ir.IntegerAttr(attributes[PRODUCER_WARPS]).value) if PRODUCER_WARPS in attributes else 0
+
+
 def _declare_function(kernel: KernelOp) -> Any:
     types = ", ".join(str(t) for t in _parameter_types(kernel))
-    warps = ir.IntegerAttr(kernel.num_warps).value
+    warps = ir.IntegerAttr(kernel.num_warps).value + producer_warps(kernel)
     return emit.op_with_region(
         "llvm.func",
         {

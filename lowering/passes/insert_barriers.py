@@ -151,6 +151,8 @@ class _Inserter:
             return _both_ways([self.access(op)])
         if op.name == "mgpu.dot":
             return _both_ways([self.read_by_unit(v) for v in op.operands[:2] if isinstance(v.type, RefType)])
+        if op.name == "mgpu.specialize":
+            return self.block(blocks_of(op)[1])  # its producer does not touch memory itself
         if op.name == "mgpu.barrier":
             return Summary(sealed=True)
         blocks = blocks_of(op) if len(op.regions) else []

@@ -23,6 +23,7 @@ are, and each of them is waited for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from mosaic_gpu.dialect._mlir import arith, ir, scf
 from mosaic_gpu.dialect.ops_async import AsyncLoadOp, BarrierDestroyOp, BarrierExpectOp, BarrierInitOp, BarrierWaitOp
 from mosaic_gpu.dialect.ops_kernel import BarrierOp
 from mosaic_gpu.dialect.ops_matmul import FenceAsyncOp
-from mosaic_gpu.dialect.types import shape_of
+from mosaic_gpu.dialect.types import SMEM, ref_space, shape_of
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.async_candidates import Candidate, candidates
@@ -62,12 +63,12 @@ class PipelineLoops:
         for kernel in kernels(module):
             for loop in reversed([op for op in walk(body_of(kernel)) if op.name == "scf.for"]):
                 found = candidates(loop, Memories.of(kernel), kernel)
-                stages = _stages(kernel, loop, found, most, target.max_shared_bytes)
+                stages = choose_stages(kernel, loop, found, most, target.max_shared_bytes)
                 if stages >= 2:
                     _pipeline(loop, found, stages)
 
 
-def _stages(kernel: Any, loop: Any, found: list[Candidate], most: int, limit_bytes: int) -> int:
+def choose_stages(kernel: Any, loop: Any, found: list[Candidate], most: int, limit_bytes: int) -> int:
     """How many stages the ring has; less than 2 where it does not pay."""
     if not found:
         return 0
@@ -179,16 +180,19 @@ def views_at(found: list[Candidate], loop: Any, counter: ir.Value) -> list[ir.Va
     return [copied(c.load.operands[0], loop, names) for c in found]
 
 
-def copied(value: ir.Value, loop: Any, names: dict[Any, Any]) -> ir.Value:
-    """What `value`, computed in the loop from `names` and from outside, is for the new names."""
+def copied(
+    value: ir.Value, loop: Any, names: dict[Any, Any], keep: Callable[[ir.Value], bool] = lambda value: False
+) -> ir.Value:
+    """What `value`, computed in `loop` from `names` and from outside, is for the new names; `keep`: stays as it is."""
     if value in names:
         return names[value]
-    if is_defined_outside(value, loop):
+    if keep(value) or is_defined_outside(value, loop):
         return value
     op = value.owner.operation
     clone = op.clone().operation
     for number, operand in enumerate(op.operands):
-        clone.operands[number] = _copied_before(operand, loop, names, clone)
+        with ir.InsertionPoint(clone):
+            clone.operands[number] = copied(operand, loop, names, keep)
     names.update(zip(op.results, clone.results, strict=True))
     return names[value]
 
@@ -247,12 +251,16 @@ def _start_if(ring: Ring, steps: Steps, number: ir.Value, total: ir.Value, stage
         scf.YieldOp([])
 
 
+def stores_to_shared(loop: Any, besides: set[Any]) -> bool:
+    """Whether threads store to shared memory in a loop, with other ops than `besides`."""
+    stores = [op for op in walk(loop.regions[0].blocks[0]) if op.name in ("mgpu.store", "mgpu.scatter")]
+    return any(ref_space(op.operands[1].type) == SMEM for op in stores if op not in besides)
+
+
 def drop_fences(loop: Any) -> None:
     """Takes away the fences of a loop in which threads no longer store to shared memory."""
-    ops = list(walk(loop.regions[0].blocks[0]))
-    stores = [op for op in ops if op.name in ("mgpu.store", "mgpu.scatter")]
-    if any(emit.ref_space(op.operands[1].type) == "smem" for op in stores):
+    if stores_to_shared(loop, set()):
         return
-    for op in ops:
+    for op in list(walk(loop.regions[0].blocks[0])):
         if op.name == "mgpu.fence_async" and WHY not in op.attributes:
             op.erase()

@@ -30,6 +30,8 @@ from mosaic_gpu.lowering.targets import parse_target
 
 LARGE_ALIGNMENT = 128
 SMALL_ALIGNMENT = 16
+KEEP = "mgpu.keep"
+"""The attribute of an allocation that lives to the kernel's end."""
 LOOPS = frozenset({"scf.for", "scf.while"})
 
 
@@ -120,6 +122,8 @@ def _number(block: Any, position: int, span: dict[Any, tuple[int, int]], allocs:
 
 def _last_use(alloc: Any, span: dict[Any, tuple[int, int]], ref: Any) -> int:
     last = span[alloc][0]
+    if KEEP in alloc.attributes:
+        return max(end for _, end in span.values())
     for use in ref.uses:
         user = use.owner.operation
         last = max(last, span[_outermost_loop(user, alloc)][1])
