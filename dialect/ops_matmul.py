@@ -7,6 +7,8 @@ from mosaic_gpu.dialect.diagnostics import require
 from mosaic_gpu.dialect.mgpu import Mgpu
 from mosaic_gpu.dialect.types import SMEM, RefType, element_of, ref_space, shape_of
 
+PENDING = "mgpu.pending"
+"""Attribute of a `mgpu.dot`; see there."""
 PRECISIONS = ("ieee", "tf32")
 KINDS = ("", "wgmma", "mma", "fma")
 
@@ -71,6 +73,19 @@ def _agree(lhs: ir.Type, rhs: ir.Type, acc: ir.Type) -> bool:
     if lhs != rhs:
         return False
     return isinstance(acc, ir.F64Type if isinstance(lhs, ir.F64Type) else ir.F32Type)
+
+
+class DotWaitOp(Mgpu.Operation, name="dot_wait"):
+    """The value of a dot that may still be in flight, when at most `pending` groups of such dots are."""
+
+    result: ext.Result[Any]
+    operand: ext.Operand[Any]
+    pending: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        return require(self, self.result.type == self.operand.type, "result and operand differ in type") and require(
+            self, 0 <= ir.IntegerAttr(self.pending).value <= 7, "pending must be in 0 .. 7"
+        )
 
 
 class FenceAsyncOp(Mgpu.Operation, name="fence_async"):

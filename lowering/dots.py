@@ -65,9 +65,9 @@ def dot_of(op: Any) -> DotFacts:
     flags = [bool(ir.IntegerAttr(op.attributes[name]).value) for name in _FLAGS]
     m, k = oriented(shape_of(lhs), int(flags[0]))
     _, n = oriented(shape_of(rhs), int(flags[1]))
-    elements = [str(element_of(t)) for t in (lhs, rhs, acc)]
-    names = [ir.StringAttr(op.attributes[name]).value for name in ("precision", "kind")]
-    return DotFacts(m, n, k, *elements, *flags, *names)
+    left, right, total = (str(element_of(t)) for t in (lhs, rhs, acc))
+    precision, kind = (str(ir.StringAttr(op.attributes[name]).value) for name in ("precision", "kind"))
+    return DotFacts(m, n, k, left, right, total, *flags, precision=precision, kind=kind)
 
 
 def fits_warpgroup(facts: DotFacts, target: Target) -> bool:

@@ -10,7 +10,7 @@ from mosaic_gpu.lowering.dots import dot_of
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.dot_mma import convert_mma
-from mosaic_gpu.lowering.nvvm.dot_wgmma import convert_wgmma
+from mosaic_gpu.lowering.nvvm.dot_wgmma import convert_wait, convert_wgmma
 
 
 @converts("mgpu.dot")
@@ -22,6 +22,12 @@ def convert_dot(conversion: Conversion, op: Any) -> list[ir.Value]:
     if kind == "wgmma":
         return [convert_wgmma(conversion, op)]
     raise InternalError(f"a dot of kind {kind!r} has no conversion to per-thread code")
+
+
+@converts("mgpu.dot_wait")
+def convert_dot_wait(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """`wgmma.wait_group`."""
+    return [convert_wait(conversion, op)]
 
 
 @converts("mgpu.fence_async")

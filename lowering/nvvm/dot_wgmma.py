@@ -14,6 +14,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.dot_layouts import K_BYTES, WGMMA_ROWS, WgmmaPlan, wgmma_plan
 from mosaic_gpu.dialect.layouts import LANE_BITS
+from mosaic_gpu.dialect.ops_matmul import PENDING
 from mosaic_gpu.dialect.types import is_tile
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.dots import DotFacts, dot_of, instruction_columns
@@ -54,7 +55,28 @@ def convert_wgmma(conversion: Conversion, op: Any) -> ir.Value:
             for step in range(steps):
                 scale = "q" if fresh and step == 0 else "p"
                 asm.lines.append(form.line(columns, sums, lhs(i, step), rhs(start, step), scale))
-    return emit.from_elements(asm.emit())
+    return emit.from_elements(asm.emit(_pending(op.operation)))
+
+
+def convert_wait(conversion: Conversion, op: Any) -> ir.Value:
+    """The accumulator of a dot in flight, tied to a wait so that nobody reads it before."""
+    value = conversion.get(op.operand)
+    sums = [emit.extract(value, i) for i in range(emit.length(value))]
+    letter = _letter(sums)
+    tied = [str(i) for i in range(len(sums))]
+    constraints = ",".join([f"={letter}"] * len(sums) + tied + ["~{memory}"])
+    text = f"wgmma.wait_group.sync.aligned {ir.IntegerAttr(op.pending).value};"
+    return emit.from_elements(emit.inline_asm(text, constraints, sums, [v.type for v in sums], effects=True))
+
+
+def _pending(op: Any) -> int:
+    """How many groups may be in flight when the dot ends."""
+    return int(ir.IntegerAttr(op.attributes[PENDING]).value) if PENDING in op.attributes else 0
+
+
+def _letter(sums: Sequence[ir.Value]) -> str:
+    """LLVM's constraint for accumulators."""
+    return "r" if isinstance(sums[0].type, ir.IntegerType) else "f"
 
 
 @dataclass(frozen=True)
@@ -102,9 +124,9 @@ class _Assembly:
         names = [f"${first + i}" for i in range(count)] + [f"z{i}" for i in range(needed - count)]
         return f"{{{','.join(names)}}}"
 
-    def emit(self) -> list[ir.Value]:
-        """The sums behind the piece."""
-        letter = "r" if isinstance(self.sums[0].type, ir.IntegerType) else "f"
+    def emit(self, pending: int) -> list[ir.Value]:
+        """The sums behind the piece, when at most `pending` groups of instructions are in flight."""
+        letter = _letter(self.sums)
         kind = "b32" if letter == "r" else "f32"
         head = [
             ".reg .pred p, q;",
@@ -116,7 +138,7 @@ class _Assembly:
         for i in range(self._spare):
             head.append(f".reg .{kind} z{i}; mov.{kind} z{i}, {'0' if letter == 'r' else '0f00000000'};")
         fence = ["wgmma.fence.sync.aligned;"]
-        end = ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
+        end = ["wgmma.commit_group.sync.aligned;", f"wgmma.wait_group.sync.aligned {pending};"]
         text = "\n".join(["{", *head, *fence, *self.lines, *end, "}"])
         outputs = [f"=&{letter}" if self.fresh else f"={letter}"] * len(self.sums)
         tied = [] if self.fresh else [str(i) for i in range(len(self.sums))]

@@ -94,6 +94,7 @@ VALID = ASYNC | {
     ": (tensor<8x16xf32>) -> tensor<8x16xf32>",
     "dot": f'%o = "mgpu.dot"(%t, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '
     ": (tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>",
+    "dot_wait": '%o = "mgpu.dot_wait"(%e) {pending = 1 : i32} : (tensor<8x8xf32>) -> tensor<8x8xf32>',
     "fence_async": '"mgpu.fence_async"() : () -> ()',
     "ptx": f'%o = "mgpu.ptx"(%f) {{asm = "ex2.approx.f32 $0, $1;", constraints = "=f,f", {segments(1)}}} '
     ": (f32) -> f32",
@@ -265,6 +266,14 @@ INVALID = {
         f'%o = "mgpu.dot"(%t, %h, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '
         ": (tensor<8x16xf32>, tensor<8x16xf16>, tensor<8x8xf32>) -> tensor<8x8xf32>",
         "element types do not fit",
+    ),
+    "a_wait_that_changes_the_type": (
+        '%o = "mgpu.dot_wait"(%e) {pending = 1 : i32} : (tensor<8x8xf32>) -> tensor<8x16xf32>',
+        "result and operand differ",
+    ),
+    "a_wait_for_less_than_no_group": (
+        '%o = "mgpu.dot_wait"(%e) {pending = -1 : i32} : (tensor<8x8xf32>) -> tensor<8x8xf32>',
+        "pending must be in",
     ),
     "a_dot_of_vectors": (
         f'%o = "mgpu.dot"(%r, %t, %e) {{lhs_transposed = 0 : i32, rhs_transposed = 1 : i32, {DOT}}} '

@@ -195,7 +195,7 @@ def test_sums_wrap_in_the_accumulator(elementwise: Apply) -> None:
 
 @pytest.mark.parametrize("precision", ["high", "default", lax.DotAlgorithmPreset.TF32_TF32_F32])
 @pytest.mark.parametrize("rows", [40, 64])
-def test_tf32_where_it_is_asked_for(elementwise: Apply, precision: Any, rows: int) -> None:
+def test_tf32_where_it_is_asked_for(elementwise: Apply, simulator_only: None, precision: Any, rows: int) -> None:
     a, b = random_values("float32", (rows, 40), 1), random_values("float32", (40, 40), 2)
     got = elementwise(dot(precision=precision), a, b)
     check(got, a, b, mantissa=11)
