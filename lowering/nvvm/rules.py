@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.lowering.nvvm import async_barriers, async_copies, control, convert, debug_print, dot, elementwise, memory, reduce, scan, shape, specialize  # noqa: F401 (they register)
+from mosaic_gpu.lowering.nvvm import (  # noqa: F401 (they register)
+    async_barriers,
+    async_copies,
+    control,
+    convert,
+    debug_print,
+    dot,
+    elementwise,
+    memory,
+    reduce,
+    scan,
+    shape,
+    specialize,
+)
 from mosaic_gpu.lowering.nvvm.kernel import convert_kernel
 from mosaic_gpu.lowering.options import LoweringOptions
 

@@ -1,4 +1,4 @@
-"""`mgpu.specialize`: the block's warps part, each side with registers of its own and, for barriers, without the other."""
+"""`mgpu.specialize`: the warps of a block part, with registers and barriers of their own for each side."""
 
 from __future__ import annotations
 

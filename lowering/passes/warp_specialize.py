@@ -41,7 +41,6 @@ from mosaic_gpu.lowering.passes.pipeline_loops import (
     fence,
     place_in_ring,
     stores_to_shared,
-    views_at,
 )
 from mosaic_gpu.lowering.passes.plan_shared_memory import KEEP
 from mosaic_gpu.lowering.passes.rebuild import terminator
