@@ -10,6 +10,9 @@ showing it are tried on each index map:
   as the digits of a number do;
 * enumeration: the map is evaluated at every point of the grid, if that is small.
 
+Where blocks do not tell, the body may: a kernel that writes `o_ref[pl.ds(pl.program_id(0) * 128, 128)]` of a whole
+output touches other places in each step, and the same argument holds for them (see `footprints`).
+
 Everything else is sequential, as it is for Pallas.
 """
 
@@ -24,6 +27,7 @@ import numpy as np
 
 from mosaic_gpu.errors import KernelError
 from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed, is_dynamic_bound
+from mosaic_gpu.lowering.jaxpr.footprints import Footprint, footprints
 from mosaic_gpu.lowering.jaxpr.index_maps import affine_forms, evaluate
 from mosaic_gpu.lowering.kernel_call import KernelCall
 
@@ -106,8 +110,12 @@ def _infer_parallel(call: KernelCall, extents: tuple[int, ...]) -> set[int]:
         dims &= set(mapping.vmapped_dims)
     blocks = mapping.block_mappings
     outputs = blocks[mapping.num_inputs :]
-    for output in outputs:
-        dims &= _separated(output, extents)
+    by_blocks = [_separated(output, extents) for output in outputs]
+    if not all(dims <= told for told in by_blocks):
+        by_places = _separated_by_places(call, extents)
+        by_blocks = [a | b for a, b in zip(by_blocks, by_places, strict=True)]
+    for told in by_blocks:
+        dims &= told
     for source, target in call.input_output_aliases:
         if not _same_blocks(blocks[source - mapping.num_index_operands], outputs[target]):
             dims.clear()
@@ -152,11 +160,50 @@ def _separated_by_enumeration(points: np.ndarray[Any, Any], blocks: Sequence[np.
 
 
 def _separated_by_form(form: tuple[int, ...], extents: tuple[int, ...], width: int) -> set[int]:
-    """`form`: the coefficients of the dimensions; `width`: how many places a block takes up."""
+    """`form`: the coefficients of the dimensions; `width`: how many places a block takes up.
+
+    Two steps that differ in one of the result's dimensions have no place in common, whatever their other ids.
+    """
     dims = sorted((d for d, c in enumerate(form) if c and extents[d] > 1), key=lambda d: abs(form[d]))
+    told: set[int] = set()
     reach = width - 1
     for d in dims:
-        if abs(form[d]) <= reach:
-            return set()
+        if abs(form[d]) > reach:
+            told.add(d)
+        else:
+            told.clear()
         reach += abs(form[d]) * (extents[d] - 1)
-    return set(dims)
+    return told
+
+
+def _separated_by_places(call: KernelCall, extents: tuple[int, ...]) -> list[set[int]]:
+    """For each output the dimensions whose step one can tell from the places that the body touches in the output."""
+    mapping = call.grid_mapping
+    first = len(call.jaxpr.invars) - len(mapping.scratch_avals) - mapping.num_outputs
+    names = [[first + k, *(i for i, o in call.input_output_aliases if o == k)] for k in range(mapping.num_outputs)]
+    axes = [d for d in range(len(extents)) if d not in mapping.vmapped_dims]
+    found = footprints(call.jaxpr, [n for group in names for n in group], axes, extents)
+    outputs = mapping.block_mappings[mapping.num_inputs :]
+    return [
+        _separated_by_footprints(block, [place for name in group for place in found[name]], extents)
+        for block, group in zip(outputs, names, strict=True)
+    ]
+
+
+def _separated_by_footprints(block: Any, places: Sequence[Footprint], extents: tuple[int, ...]) -> set[int]:
+    if not places:
+        return set(range(len(extents)))
+    kept = [size for size in block.block_shape if not isinstance(size, Squeezed)]
+    if any(len(place) != len(kept) for place in places):
+        return set()
+    maps = affine_forms(block.index_map_jaxpr, len(extents))
+    maps = [form for form, size in zip(maps, block.block_shape, strict=True) if not isinstance(size, Squeezed)]
+    told: set[int] = set()
+    for form, size, *along in zip(maps, kept, *places, strict=True):
+        inside = [a for a in along if a is not None]
+        if form is None or len(inside) != len(along) or len({a.coefficients for a in inside}) != 1:
+            continue
+        scale = size.block_size if isinstance(size, Blocked) else 1
+        total = tuple(c * scale + a for c, a in zip(form, inside[0].coefficients, strict=True))
+        told |= _separated_by_form(total, extents, max(a.high for a in inside) - min(a.low for a in inside) + 1)
+    return told
