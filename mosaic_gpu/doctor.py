@@ -158,7 +158,7 @@ def find_bindings() -> Finding:
 
 
 def find_nvjitlink() -> Finding:
-    """nvJitLink, which makes cubins in process."""
+    """nvJitLink, which makes cubins in process where ptxas is absent or older."""
     version = nvjitlink_version()
     if version is None:
         return Finding("nvJitLink", "absent", "not found", "pip install 'nvidia-nvjitlink>=13,<14'")
@@ -166,7 +166,7 @@ def find_nvjitlink() -> Finding:
 
 
 def find_ptxas() -> Finding:
-    """The program that makes cubins where nvJitLink is absent."""
+    """The program that makes cubins."""
     path = find_tool("ptxas")
     if path is None:
         return Finding("ptxas", "absent", "not found", "pip install 'nvidia-cuda-nvcc>=13,<14'")
@@ -175,10 +175,10 @@ def find_ptxas() -> Finding:
 
 def find_assembler() -> Finding:
     """Either of the two."""
-    if find_nvjitlink().status == "ok":
-        return Finding("assembler", "ok", "nvJitLink")
     if find_tool("ptxas") is not None:
-        return Finding("assembler", "ok", "ptxas, a process a kernel: nvJitLink is faster")
+        return Finding("assembler", "ok", "ptxas")
+    if find_nvjitlink().status == "ok":
+        return Finding("assembler", "ok", "nvJitLink: kernels get more registers than ptxas would give them")
     return Finding("assembler", "fault", "neither nvJitLink nor ptxas", "pip install 'mosaic-gpu[cuda13]'")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mosaic_gpu.errors import ToolError
 from mosaic_gpu.lowering import assemblers
-from mosaic_gpu.lowering.assemblers import assemble, assembler_version, nvjitlink_version
+from mosaic_gpu.lowering.assemblers import assemble, assembler_version, nvjitlink_version, ptxas_version
 from mosaic_gpu.lowering.resources import read_resources
 from mosaic_gpu.lowering.targets import TARGETS
 from mosaic_gpu.lowering.toolpaths import find_tool
@@ -42,6 +42,12 @@ def without_nvjitlink(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemblers, "_load_nvjitlink", lambda: None)
 
 
+@pytest.fixture
+def without_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assemblers, "ptxas_version", lambda: None)
+
+
+@pytest.mark.usefixtures("without_ptxas")
 def test_nvjitlink_gives_a_cubin_and_a_report_of_spills() -> None:
     image, report = assemble(PTX, TARGET)
     assert image.startswith(b"\x7fELF")
@@ -56,11 +62,13 @@ def test_ptxas_takes_over_where_nvjitlink_is_missing() -> None:
     assert "0 bytes spill stores" in report
 
 
+@pytest.mark.usefixtures("without_ptxas")
 def test_a_refusal_of_nvjitlink_holds_its_log() -> None:
     with pytest.raises(ToolError, match=r"sm_90a(.|\n)*line 15(.|\n)*\.nonsense"):
         assemble(PTX.replace("ld.shared.u32", "ld.nonsense.u32"), TARGET)
 
 
+@pytest.mark.usefixtures("without_ptxas")
 def test_an_architecture_that_nvjitlink_does_not_know_is_a_tool_error() -> None:
     future = dataclasses.replace(TARGET, name="sm_990")
     with pytest.raises(ToolError, match="sm_990"):
@@ -81,7 +89,16 @@ def test_with_no_assembler_the_error_says_what_to_install(monkeypatch: pytest.Mo
         assemble(PTX, TARGET)
 
 
+@needs_ptxas
+@pytest.mark.parametrize(("older", "choice"), [(0, True), (1, False)])
+def test_ptxas_is_preferred_unless_it_is_older(monkeypatch: pytest.MonkeyPatch, older: int, choice: bool) -> None:
+    newest = nvjitlink_version()
+    assert newest is not None
+    monkeypatch.setattr(assemblers, "ptxas_version", lambda: (newest[0] - older, newest[1]))
+    assert assemblers._prefers_ptxas() is choice
+
+
 def test_the_version_names_the_assembler() -> None:
-    version = nvjitlink_version()
-    assert version is not None
-    assert assembler_version() == f"nvJitLink {version[0]}.{version[1]}"
+    versions = {"ptxas": ptxas_version(), "nvJitLink": nvjitlink_version()}
+    name, version = assembler_version().split()
+    assert version == "{}.{}".format(*(versions[name] or ()))
