@@ -28,7 +28,7 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.plan_shared_memory import alloc_bytes
 from mosaic_gpu.lowering.passes.round_operands import rounded
-from mosaic_gpu.lowering.passes.stage_operands import depth_of, stage_operands
+from mosaic_gpu.lowering.passes.stage_operands import Staged, depth_of, stage_operands
 from mosaic_gpu.lowering.passes.walk import body_of, kernels, walk
 from mosaic_gpu.lowering.targets import Target, parse_target
 
@@ -48,12 +48,17 @@ class ChooseDots:
         target = parse_target(options.target)
         for kernel in kernels(module):
             num_warps = ir.IntegerAttr(kernel.attributes["num_warps"]).value
-            ops = list(walk(body_of(kernel)))
-            room = target.max_shared_bytes - sum(alloc_bytes(op) for op in ops if op.name == "mgpu.alloc")
-            for op in [op for op in ops if op.name == "mgpu.dot"]:
-                dot = _with_accumulator(op)
-                _drop_transpositions(dot)
-                _choose(dot, num_warps, target, int(room * STAGED_SHARE))
+            for op in _dots(kernel):
+                _drop_transpositions(_with_accumulator(op))
+            allocs = [op for op in walk(body_of(kernel)) if op.name == "mgpu.alloc"]
+            room = target.max_shared_bytes - sum(alloc_bytes(op) for op in allocs)
+            staged = Staged(int(room * STAGED_SHARE))
+            for op in _dots(kernel):
+                _choose(op, num_warps, target, staged)
+
+
+def _dots(kernel: Any) -> list[Any]:
+    return [op for op in walk(body_of(kernel)) if op.name == "mgpu.dot"]
 
 
 def dot_kind(facts: DotFacts, num_warps: int, target: Target) -> str:
@@ -71,15 +76,15 @@ def _fragments(facts: DotFacts, num_warps: int) -> int:
     return tiles[0] * tiles[1] * layouts.rhs.reps((facts.k, facts.n))[1]
 
 
-def _choose(op: Any, num_warps: int, target: Target, room_bytes: int) -> None:
+def _choose(op: Any, num_warps: int, target: Target, staged: Staged) -> None:
     facts = dot_of(op)
     kind = dot_kind(facts, num_warps, target)
-    if kind == "wgmma" and depth_of(facts, wgmma_plan(facts.m, facts.n, num_warps), room_bytes) < 1:
+    if kind == "wgmma" and depth_of(facts, wgmma_plan(facts.m, facts.n, num_warps), staged.num_bytes) < 1:
         kind = "mma"
     op.attributes["kind"] = ir.StringAttr.get(kind)
     if kind == "wgmma":
         plan = wgmma_plan(facts.m, facts.n, num_warps)
-        for part in stage_operands(op, facts, plan, room_bytes):
+        for part in stage_operands(op, facts, plan, staged):
             _set_layouts(part, *wgmma_layouts(facts.bits, plan, num_warps))
     elif kind == "mma":
         with ir.InsertionPoint(op), op.location:

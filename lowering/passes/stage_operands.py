@@ -15,12 +15,13 @@ zeros: along K because it would be summed, along M and N because memory that nob
 
 Operands of 16 bits may be stored either way round.  All others must have K as their last dimension, and are
 transposed on the way where they do not.  A left side that was computed from another dot stays in registers: it has
-the layout that the unit wants there, or nearly so.
+the layout that the unit wants there, or nearly so.  What a loop around the dot does not change is staged before the
+loop, and a tile that several dots read in one form is staged once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import arith, ir
@@ -30,9 +31,12 @@ from mosaic_gpu.dialect.ops_tile import SliceOp
 from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, tile_type
 from mosaic_gpu.lowering.dots import DotFacts, instruction_columns
 from mosaic_gpu.lowering.jaxpr import emit
+from mosaic_gpu.lowering.passes.effects import is_defined_outside
 from mosaic_gpu.lowering.passes.round_operands import rounded
 from mosaic_gpu.lowering.swizzles import PERIOD_ROWS, SWIZZLE, swizzle_for
 
+_LOOPS = frozenset({"scf.for", "scf.while"})
+_STRUCTURES = _LOOPS | {"scf.if"}
 MAX_SEARCH = 64
 """Ops above an operand that are looked at for another dot."""
 
@@ -141,22 +145,45 @@ def _zeros(shape: tuple[int, ...], element: ir.Type) -> ir.Value:
     return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, number)).result
 
 
-def stage_operands(op: Any, facts: DotFacts, plan: WgmmaPlan, room_bytes: int) -> list[Any]:
-    """The dots, one after another along K, that stand for `op`, with their operands in place.
+@dataclass
+class Staged:
+    """The shared memory of a kernel for operands.
 
-    `room_bytes`: shared memory that the operands of one of them may take.
+    Attributes:
+      num_bytes: what one dot may take; what is staged outside of a loop stays taken.
+      known: (tile, rows, columns, swizzle) of what was staged whole -> the block and the view.
     """
-    depth = depth_of(facts, plan, room_bytes)
+
+    num_bytes: int
+    known: dict[tuple[Any, int, int, int], tuple[Any, ir.Value]] = field(default_factory=dict)
+
+    def find(self, op: Any, value: Any, place: Staging) -> ir.Value | None:
+        """The view of what `op` would stage, where that was done in a block around it."""
+        block, view = self.known.get(_key(value, place), (None, None))
+        around = op
+        while block is not None and around.name != "mgpu.kernel":
+            if around.block == block:
+                return view
+            around = around.parent.operation
+        return None
+
+
+def _key(value: Any, place: Staging) -> tuple[Any, int, int, int]:
+    return value, place.rows, place.columns, place.swizzle
+
+
+def stage_operands(op: Any, facts: DotFacts, plan: WgmmaPlan, staged: Staged) -> list[Any]:
+    """The dots, one after another along K, that stand for `op`, with their operands in place."""
+    depth = depth_of(facts, plan, staged.num_bytes)
     dots, total = [], op.operands[2]
-    with ir.InsertionPoint(op), op.location:
-        for start in range(0, facts.k, depth):
-            count = min(depth, facts.k - start)
+    for start in range(0, facts.k, depth):
+        count = min(depth, facts.k - start)
+        with ir.InsertionPoint(op), op.location:
             part = op.clone().operation if depth < facts.k else op
-            part.operands[2] = total
-            with ir.InsertionPoint(part):
-                _stage_both(part, facts, plan, start, count)
-            total = part.results[0]
-            dots.append(part)
+        part.operands[2] = total
+        _stage_both(part, facts, plan, start, count, staged)
+        total = part.results[0]
+        dots.append(part)
     if dots[-1] != op:
         op.results[0].replace_all_uses_with(total)
         op.erase()
@@ -178,25 +205,69 @@ def depth_of(facts: DotFacts, plan: WgmmaPlan, room_bytes: int) -> int:
     return depth
 
 
-def _stage_both(op: Any, facts: DotFacts, plan: WgmmaPlan, start: int, count: int) -> None:
-    fenced = False
+def _stage_both(op: Any, facts: DotFacts, plan: WgmmaPlan, start: int, count: int, staged: Staged) -> None:
+    """Stages the tile operands of `op`: those that a loop around it does not change before the loop."""
+    is_fenced = True
     for number, is_lhs in enumerate((True, False)):
         value = op.operands[number]
         if not is_tile(value.type):
             continue
-        name = "lhs_transposed" if is_lhs else "rhs_transposed"
-        k_last = not facts.lhs_transposed if is_lhs else facts.rhs_transposed
-        in_registers = is_lhs and stays_in_registers(value)
-        value = _part(rounded(value, facts), start, count, 1 if k_last else 0)
-        if not k_last and (in_registers or k_is_last(facts, is_lhs)):
-            value = emit.transpose(value, [1, 0])
-            op.attributes[name] = emit.int_attr(0 if is_lhs else 1)
-        if not in_registers:
-            value = stage(value, staging(facts, plan, is_lhs, count))
-            fenced = True
-        op.operands[number] = value
-    if fenced:
-        FenceAsyncOp()
+        if is_lhs and stays_in_registers(value):
+            with ir.InsertionPoint(op), op.location:
+                op.operands[number] = _oriented(op, value, facts, is_lhs, (start, count), k_last=True)
+            continue
+        place = staging(facts, plan, is_lhs, count)
+        fits = _is_as_given(value, facts, is_lhs, place)
+        if fits and (view := staged.find(op, value, place)) is not None:
+            _tell(op, is_lhs, k_last=place.k_dim == 1)
+            op.operands[number] = view
+            continue
+        point = _where(op, value) if count == facts.k and place.num_bytes * 2 <= staged.num_bytes else op
+        with ir.InsertionPoint(point), op.location:
+            tile = _oriented(op, value, facts, is_lhs, (start, count), k_last=place.k_dim == 1)
+            op.operands[number] = view = stage(tile, place)
+            if fits:
+                staged.known[_key(value, place)] = point.block, view
+            if point != op:
+                FenceAsyncOp()
+                staged.num_bytes -= place.num_bytes
+            else:
+                is_fenced = False
+    if not is_fenced:
+        with ir.InsertionPoint(op), op.location:
+            FenceAsyncOp()
+
+
+def _is_as_given(value: Any, facts: DotFacts, is_lhs: bool, place: Staging) -> bool:
+    """Whether the tile is staged whole, unchanged and the way round that it has, with nothing beside it."""
+    is_last = not facts.lhs_transposed if is_lhs else facts.rhs_transposed
+    is_whole = shape_of(value.type) == place.shape and not _tails(place)
+    return is_whole and is_last == (place.k_dim == 1) and facts.lhs_element != "f32"
+
+
+def _where(op: Any, value: Any) -> Any:
+    """The op before which `value` is staged: the outermost loop around `op` that does not compute it, or `op`."""
+    found, around = op, op.parent.operation
+    while around.name in _STRUCTURES and is_defined_outside(value, around):
+        found = around if around.name in _LOOPS else found
+        around = around.parent.operation
+    return found
+
+
+def _oriented(op: Any, value: ir.Value, facts: DotFacts, is_lhs: bool, part: tuple[int, int], *, k_last: bool) -> Any:
+    """Elements `part` (first, count) of K of an operand, with K as its last or first dimension; `op` is told which."""
+    is_last = not facts.lhs_transposed if is_lhs else facts.rhs_transposed
+    value = _part(rounded(value, facts), *part, 1 if is_last else 0)
+    if is_last != k_last:
+        value = emit.transpose(value, [1, 0])
+    _tell(op, is_lhs, k_last=k_last)
+    return value
+
+
+def _tell(op: Any, is_lhs: bool, *, k_last: bool) -> None:
+    """Notes in `op` which way round an operand is."""
+    name, transposed = ("lhs_transposed", not k_last) if is_lhs else ("rhs_transposed", k_last)
+    op.attributes[name] = emit.int_attr(int(transposed))
 
 
 def _part(value: ir.Value, start: int, count: int, dim: int) -> ir.Value:

@@ -252,6 +252,38 @@ def test_a_product_of_what_came_from_a_product(elementwise: Apply, shape: tuple[
     np.testing.assert_allclose(elementwise(attention, q, k, v), expected, atol=3e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float8_e4m3fn"])
+def test_products_that_share_operands(elementwise: Apply, dtype: str) -> None:
+    """One tile is the right side of several dots, either way round."""
+    x, y = (random_values(dtype, (64, 64), seed, 0.5) for seed in (1, 2))
+    out = result_type(dtype)
+
+    def body(a: Any, b: Any) -> tuple[Any, ...]:
+        orders = ((((1,), (1,)), ((), ())), MATRIX, (((0,), (0,)), ((), ())), (((0,), (1,)), ((), ())))
+        return tuple(dot(order, preferred_element_type=out)(a, b) for order in orders)
+
+    left, right = (v.astype(np.float64) for v in (x, y))
+    expected = (left @ right.T, left @ right, left.T @ right, left.T @ right.T)
+    for got, wanted in zip(elementwise(body, x, y), expected, strict=True):
+        np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("block", [16, 64])
+def test_an_operand_that_stays_the_same_in_a_loop(elementwise: Apply, block: int) -> None:
+    q, k = random_values("bfloat16", (64, 32), 1), random_values("bfloat16", (4 * block, 32), 2)
+
+    def body(a: Any, b: Any) -> Any:
+        def step(i: Any, total: Any) -> Any:
+            part = lax.dynamic_slice(b, (i * block, 0), (block, 32))
+            scores = lax.dot_general(a, part, (((1,), (1,)), ((), ())), preferred_element_type=np.float32)
+            return total + scores.sum(axis=1)
+
+        return lax.fori_loop(0, 4, step, jnp.zeros((64,), np.float32))
+
+    expected = (q.astype(np.float64) @ k.astype(np.float64).T).sum(axis=1)
+    np.testing.assert_allclose(elementwise(body, q, k), expected, rtol=1e-4, atol=1e-3)
+
+
 def matmul_kernel(a_ref: Any, b_ref: Any, bias_ref: Any, o_ref: Any, acc_ref: Any) -> None:
     step = pl.program_id(2)
 
