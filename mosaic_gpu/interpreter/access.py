@@ -51,7 +51,7 @@ def _place(selection: Any) -> str:
 def _check_read(thread: Any, selection: Any, actor: Actor | None, mask: Any) -> None:
     memory, reporter = selection.memory, thread.machine.reporter
     if memory.written is not None and reporter.wants("uninitialised_reads"):
-        _check_written(thread, selection, actor, mask)
+        check_written(thread, selection, actor, mask)
     if memory.owner is not None:
         _check_owner(thread, selection, "reads", actor, mask)
     if memory.writes is not None:
@@ -60,7 +60,7 @@ def _check_read(thread: Any, selection: Any, actor: Actor | None, mask: Any) -> 
             report_conflict(thread, selection, "reads", conflict, actor)
 
 
-def _check_written(thread: Any, selection: Any, actor: Actor | None, mask: Any) -> None:
+def check_written(thread: Any, selection: Any, actor: Actor | None = None, mask: Any = None) -> None:
     written = selection.pick(selection.memory.written)
     if written.all():
         return

@@ -98,6 +98,7 @@ class Code:
             tuple(id(v) in used for v in eqn.outvars),
             source,
         )
+        equation.cache["many"] = eqn.primitive.multiple_results
         rule, executes = _rule_of(equation)
         inputs = tuple(self._slot(v) for v in eqn.invars)
         outputs = tuple(self._slot(v) for v in eqn.outvars)
@@ -124,6 +125,8 @@ class Code:
             else:
                 result = step.rule(equation, *given, **equation.params)
             if step.many:
+                # In some versions of JAX a primitive with one result gives a list of it.
+                result = result if isinstance(result, list | tuple) else (result,)
                 for slot, value in zip(step.outputs, result, strict=True):
                     env[slot] = value
             else:
@@ -159,7 +162,7 @@ _HINTS = {
 
 def _run_expansion(thread: Any, equation: Equation, *values: Any, **params: Any) -> Any:
     results = equation.cache["codes"][0].run(thread, values)
-    return results if len(equation.avals_out) != 1 or equation.cache.get("many") else results[0]
+    return results if equation.cache["many"] else results[0]
 
 
 def _prepare(equation: Equation) -> None:

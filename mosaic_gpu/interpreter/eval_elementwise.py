@@ -30,7 +30,8 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
         if x.dtype != y.dtype or x.dtype != equation.dtype:
             dtype = np.dtype(params.get("out_dtype") or equation.dtype or x.dtype)
             x, y = narrow(x, dtype), narrow(y, dtype)
-        return narrow(function(*widen(x, y)), equation.dtype)
+        values = (x, y) if equation.name.startswith("shift") else widen(x, y)
+        return narrow(function(*values), equation.dtype)
 
     return rule
 
@@ -78,6 +79,8 @@ def _extreme(function: Any, logical: Any) -> Callable[[Any, Any], Any]:
 
 def _shift(function: Any, arithmetic: bool) -> Callable[[Any, Any], Any]:
     def rule(x: Any, y: Any) -> Any:
+        if x.dtype in _NEEDS_WORK:
+            return _shift_nibbles(rule, x, y, function is np.right_shift, arithmetic)
         bits = x.dtype.itemsize * 8
         unsigned = np.dtype(f"uint{bits}")
         amount = np.asarray(y).astype(unsigned)
@@ -90,6 +93,17 @@ def _shift(function: Any, arithmetic: bool) -> Callable[[Any, Any], Any]:
         return np.where(outside, np.array(0, unsigned), result).astype(unsigned).view(x.dtype)
 
     return rule
+
+
+def _shift_nibbles(rule: Any, x: Any, y: Any, right: bool, arithmetic: bool) -> Any:
+    """4-bit integers, shifted as bytes that hold them at one end."""
+    amount = y.astype(np.int8) & np.int8(15)
+    if not right:
+        return np.where(amount > 3, 0, rule(x.astype(np.int8), np.minimum(amount, 3))).astype(np.int8).astype(x.dtype)
+    high = (x.astype(np.int8) & np.int8(15)).view(np.uint8) << np.uint8(4)
+    shifted = rule(high.view(np.int8) if arithmetic else high, np.minimum(amount, 4).astype(high.dtype))
+    low = (np.asarray(shifted).view(np.uint8) >> np.uint8(4)).view(np.int8)
+    return low.astype(x.dtype)
 
 
 _BINARY: dict[str, Callable[..., Any]] = {
@@ -301,12 +315,14 @@ def eval_reciprocal(equation: Equation, x: Any, **_: Any) -> Any:
 @evaluates("reduce_precision")
 def eval_reduce_precision(equation: Equation, x: Any, *, exponent_bits: int, mantissa_bits: int, **_: Any) -> Any:
     """Rounds to so many bits, half to even; too small becomes 0, too large inf."""
-    info = ml_dtypes.finfo(x.dtype)
+    info, x = ml_dtypes.finfo(x.dtype), np.asarray(x)
     wide = x.astype(np.float64)
-    mantissa, exponent = np.frexp(wide)
     if mantissa_bits < info.nmant:
-        scale = 2.0 ** (mantissa_bits + 1)
-        wide = np.where(np.isfinite(wide), np.ldexp(np.rint(mantissa * scale) / scale, exponent), wide)
+        bits, dropped = bits_of(x).astype(np.uint64), np.uint64(info.nmant - mantissa_bits)
+        one = np.uint64(1)
+        moved = bits + ((one << (dropped - one)) - one) + ((bits >> dropped) & one)
+        kept = (moved >> dropped << dropped).astype(bits_of(x).dtype).view(x.dtype)
+        wide = np.where(np.isfinite(x), kept.astype(np.float64), wide)
     if exponent_bits < info.bits - 1 - info.nmant:
         reach = 2 ** (exponent_bits - 1) - 1
         with_range = np.where(np.abs(wide) >= 2.0 ** (reach + 1), np.copysign(np.inf, wide), wide)
@@ -326,13 +342,21 @@ def convert(x: Any, dtype: Any) -> Any:
     if dtype == np.bool_:
         return x.astype(np.float64) != 0 if is_float(x.dtype) else x.astype(working_dtype(x.dtype)) != 0
     if not is_float(x.dtype) or is_float(dtype):
-        return _between_floats(x, dtype) if is_float(x.dtype) else narrow(*widen(x), dtype)
+        return rounded(x, dtype) if is_float(x.dtype) else narrow(*widen(x), dtype)
     return _float_to_int(np.asarray(x, np.float64), dtype)
 
 
-def _between_floats(x: Any, dtype: Any) -> Any:
-    # Straight from f64 or f32: one rounding.
-    return x.astype(dtype)
+def rounded(x: Any, dtype: Any) -> Any:
+    """A float in another float's dtype, rounded once: ml_dtypes goes from f64 by way of f32, so that has to be odd
+    where it is not exact (Boldo and Melquiond, "When double rounding is odd", 2005)."""
+    if x.dtype != np.float64 or dtype.itemsize >= 4 or dtype == np.float16:
+        return x.astype(dtype)
+    near = np.asarray(x, np.float32)
+    bits = near.view(np.uint32)
+    truncated = np.where(np.abs(near.astype(np.float64)) > np.abs(x), bits - 1, bits)
+    inexact = np.isfinite(x) & (near.astype(np.float64) != x)
+    odd = np.where(inexact, truncated | 1, bits).astype(np.uint32).view(np.float32)
+    return odd.astype(dtype)
 
 
 def _float_to_int(x: Array, dtype: Any) -> Array:
@@ -350,6 +374,8 @@ def _float_to_int(x: Array, dtype: Any) -> Array:
 def eval_bitcast_convert_type(equation: Equation, x: Any, **_: Any) -> Any:
     """The same bits; where the sizes differ, the last dimension appears or goes."""
     x, dtype = np.ascontiguousarray(x).reshape(np.shape(x)), equation.dtype
+    if (x.dtype in _NEEDS_WORK) != (dtype in _NEEDS_WORK):
+        return _recast_nibbles(x, dtype)
     old, new = x.dtype.itemsize, dtype.itemsize
     if old == new:
         return x.view(dtype) if x.dtype not in _NEEDS_WORK else x.astype(np.int8).astype(dtype)
@@ -357,3 +383,13 @@ def eval_bitcast_convert_type(equation: Equation, x: Any, **_: Any) -> Any:
         return x.reshape(*x.shape, 1).view(dtype)
     return x.view(dtype).reshape(x.shape[:-1])
 
+
+def _recast_nibbles(x: Array, dtype: Any) -> Array:
+    """Bytes as pairs of 4-bit integers, the low one first, and back."""
+    if dtype in _NEEDS_WORK:
+        parts = x.reshape(*x.shape, 1).view(np.uint8)
+        nibbles = np.stack([parts & 15, parts >> 4], -1).reshape(*x.shape, -1)
+        return nibbles.astype(np.int8).astype(dtype)
+    nibbles = x.astype(np.int8).view(np.uint8) & 15
+    joined = nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
+    return np.ascontiguousarray(joined).view(dtype).reshape(x.shape[:-1])

@@ -12,6 +12,7 @@ import numpy as np
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.interpreter import special
 from mosaic_gpu.interpreter.code import Equation
+from mosaic_gpu.interpreter.eval_elementwise import rounded
 from mosaic_gpu.interpreter.registry import evaluates, expands
 from mosaic_gpu.interpreter.values import Array, is_float
 from mosaic_gpu.lowering.jaxpr import compat
@@ -48,7 +49,7 @@ def _erf_inv(x: Any) -> Any:
     root = np.copysign(np.sqrt(np.sqrt(first * first - logarithm / 0.147) - first), safe)
     for _ in range(3):
         # Near 1 the complement keeps the digits that erf loses.
-        tail = np.copysign((1 - np.abs(safe)) - _erfc(np.abs(root)), safe)
+        tail = np.sign(safe) * ((1 - np.abs(safe)) - _erfc(np.abs(root)))
         error = np.where(np.abs(safe) < 0.5, _erf(root) - safe, tail)
         step = error / (2 / math.sqrt(math.pi) * np.exp(-root * root))
         root = root - step / (1 + root * step)
@@ -99,7 +100,7 @@ def eval_math(equation: Equation, *values: Any, **_: Any) -> Any:
     if not is_float(equation.dtype):
         raise UnsupportedError(f"{equation.name} of dtype {equation.dtype}", source=equation.source)
     result = _FUNCTIONS[equation.name](*(np.asarray(v).astype(np.float64) for v in values))
-    return np.asarray(result).astype(equation.dtype)
+    return rounded(np.asarray(result), equation.dtype)
 
 
 @expands("igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta", "random_gamma_grad")

@@ -52,7 +52,19 @@ def eval_named_reduction(equation: Equation, x: Any, *, axes: Sequence[int], **_
     work, ufunc = _work(name, x)
     start = {"initial": identity(name, work.dtype)} if work.size == 0 else {}
     result = ufunc.reduce(work, axis=tuple(axes), dtype=work.dtype, **start)
+    if name in ("max", "min") and is_float(work.dtype):
+        result = _signed_zero(name, work, result, tuple(axes))
     return np.asarray(result).astype(equation.dtype)
+
+
+def _signed_zero(name: str, x: Array, extreme: Any, axes: tuple[int, ...]) -> Any:
+    """0 is more than -0, which NumPy does not say."""
+    if not np.any(extreme == 0):
+        return extreme
+    chosen = ~np.signbit(x) if name == "max" else np.signbit(x)
+    found = np.any(chosen & (x == 0), axis=axes)
+    zero = np.where(found, 0.0, -0.0) if name == "max" else np.where(found, -0.0, 0.0)
+    return np.where(extreme == 0, zero.astype(x.dtype), extreme)
 
 
 @evaluates("argmax", "argmin")
@@ -204,21 +216,20 @@ def eval_dot_general(
     if rounded is not None:
         a, b = a.astype(rounded), b.astype(rounded)
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
-    left, rows = _as_matrices(a, batch_a, contract_a, last=True)
-    right, columns = _as_matrices(b, batch_b, contract_b, last=False)
-    batch = [a.shape[d] for d in batch_a]
+    left = _as_matrices(a, batch_a, contract_a, last=True)
+    right = _as_matrices(b, batch_b, contract_b, last=False)
     if equation.dtype == np.bool_:
         return (product(left.astype(np.int32), right.astype(np.int32), np.dtype(np.int32)) > 0).reshape(equation.shape)
-    return product(left, right, equation.dtype).reshape(*batch, *rows, *columns)
+    return product(left, right, equation.dtype).reshape(equation.shape)
 
 
-def _as_matrices(x: Any, batch: Sequence[int], contract: Sequence[int], last: bool) -> tuple[Array, list[int]]:
+def _as_matrices(x: Any, batch: Sequence[int], contract: Sequence[int], last: bool) -> Array:
     free = [d for d in range(x.ndim) if d not in batch and d not in contract]
     order = [*batch, *free, *contract] if last else [*batch, *contract, *free]
     sizes = [x.shape[d] for d in free]
     count, depth = int(np.prod(sizes, dtype=int)), int(np.prod([x.shape[d] for d in contract], dtype=int))
     shape = (count, depth) if last else (depth, count)
-    return np.transpose(x, order).reshape(*(x.shape[d] for d in batch), *shape), sizes
+    return np.transpose(x, order).reshape(*(x.shape[d] for d in batch), *shape)
 
 
 @evaluates("mma")

@@ -30,7 +30,7 @@ def _bernoulli(count: int) -> tuple[float, ...]:
 
 
 def digamma(x: Any) -> Any:
-    """The derivative of log gamma; NaN at 0, -1, -2, .."""
+    """The derivative of log gamma; NaN at -1, -2, .., and -inf at 0"""
     reflected = x < 0.5
     y = np.where(reflected, 1 - x, x)
     shift = np.zeros_like(y)
@@ -42,12 +42,12 @@ def digamma(x: Any) -> Any:
     for k, b in enumerate(_bernoulli(_TERMS), 1):
         value = value - b / (2 * k) / y ** (2 * k)
     part = x - np.rint(x)
-    pole = np.where(part == 0, np.nan, math.pi / np.tan(math.pi * part))
+    pole = np.where(part == 0, np.where(x == 0, np.inf, np.nan), math.pi / np.tan(math.pi * part))
     return np.where(reflected, value - pole, np.where(np.isposinf(x), x, value))
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Hurwitz' zeta function for s > 1; NaN below, infinite at 1 and where q is 0, -1, -2, .."""
+    """Hurwitz' zeta function for s > 1; NaN below, infinite at 1; where q is 0, -1, .. infinite for even s, NaN for others (as XLA)."""
     s, q = np.broadcast_arrays(s, q)
     total = sum((q + n) ** -s for n in range(_RECURRENCE))
     place = q + _RECURRENCE
@@ -58,7 +58,8 @@ def zeta(s: Any, q: Any) -> Any:
         total = total + b / math.factorial(2 * k) * factor
         factor = factor * (s + 2 * k - 1) * (s + 2 * k) / (place * place)
     total = np.where((q <= 0) & (s != np.floor(s)), np.nan, total)
-    total = np.where((q <= 0) & (q == np.floor(q)), np.inf, total)
+    pole = np.where(s % 2 == 0, np.inf, np.nan)
+    total = np.where((q <= 0) & (q == np.floor(q)), pole, total)
     return np.where(s == 1, np.inf, np.where(s < 1, np.nan, total))
 
 

@@ -56,7 +56,7 @@ def words_to_keys(words: Array) -> Array:
 
 def keys_to_words(keys: Array) -> Array:
     """The inverse of `words_to_keys`."""
-    keys = np.ascontiguousarray(keys)
+    keys = np.asarray(keys, order="C")
     return keys.reshape(*keys.shape, 1).view(np.uint32)
 
 
