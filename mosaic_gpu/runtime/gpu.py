@@ -1,0 +1,205 @@
+"""Calling a kernel on arrays in a GPU's memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mosaic_gpu.errors import KernelError
+from mosaic_gpu.runtime import driver, loaded
+from mosaic_gpu.runtime.buffers import uninitialised
+from mosaic_gpu.runtime.device_array import LEGACY_STREAM, DeviceArray, View, is_on_gpu, stream_number, view_of, wait
+from mosaic_gpu.runtime.devices import Device, current_device, device
+from mosaic_gpu.runtime.gpu_kernel import POINTER_ALIGNMENT, GpuKernel
+from mosaic_gpu.runtime.interface import ArrayType
+from mosaic_gpu.runtime.loaded import LoadedKernel
+
+
+class GpuCaller:
+    """A kernel that is called with arrays; loaded into each GPU when it first runs there."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        self.kernel = kernel
+        self._loaded: dict[int, LoadedKernel] = {}
+
+    def __call__(self, operands: Sequence[Any], out: Sequence[Any] | None = None, stream: Any = None) -> list[Any]:
+        """Launches the kernel and returns at once: its results, arrays that the stream will have written.
+
+        Arguments:
+          operands: arrays in one GPU's memory (a `DeviceArray`, or anything with DLPack or
+            `__cuda_array_interface__`), and arrays of the host, which are copied there.
+          out: arrays to write the results to; None makes new ones, of the library of the first operand on the GPU.  A
+            result that aliases an operand is that operand itself, and needs none: its entry is ignored.
+          stream: a CUDA stream of any library, or its address; None takes the current one of the operands' library.
+
+        Raises:
+          KernelError: an array does not fit: its shape, dtype, strides, alignment or GPU.
+          ToolError: the driver refuses.
+        """
+        kernel = self.kernel
+        _check_count("operands", operands, kernel.operands, kernel.name)
+        first = next((a for a in operands if is_on_gpu(a)), None)
+        number = _current_stream(first) if stream is None else stream_number(stream)
+        views = [view_of(a, number) for a in operands]
+        place = next((device(v.device) for v in views if v is not None), None) or current_device()
+        with place.active():
+            given = self._operands(operands, views, place, number)
+            results, targets = self._results(given, operands, out, first, place, number)
+            for view in (*given, *targets):
+                if view.stream:
+                    wait(view.stream, number)
+            self._launch(given, targets, place, number)
+        for result in results:
+            if isinstance(result, DeviceArray):
+                result.stream = number
+        return [_as_library_of(first, r) for r in results]
+
+    def _launch(self, given: Sequence[View], targets: Sequence[View], place: Device, stream: int) -> None:
+        if 0 in self.kernel.grid:
+            self._write_untouched(targets, stream)
+            return
+        if place.ordinal not in self._loaded:
+            self._loaded[place.ordinal] = loaded.load(self.kernel, place)
+        self._loaded[place.ordinal].launch([v.pointer for v in (*given, *targets)], stream)
+
+    def _operands(
+        self, operands: Sequence[Any], views: Sequence[View | None], place: Device, stream: int
+    ) -> list[View]:
+        """Each operand as a view that fits; those of the host are copied to the GPU."""
+        checked = []
+        for i, (array, view, type_) in enumerate(zip(operands, views, self.kernel.operands, strict=True)):
+            name = f"operand {i} of kernel {self.kernel.name!r}"
+            if view is None:
+                view = _copied(array, type_, place, stream, name)
+            _check_view(view, type_, place, name)
+            checked.append(view)
+        return checked
+
+    def _results(
+        self, given: Sequence[View], operands: Sequence[Any], out: Sequence[Any] | None, first: Any, place: Device,
+        stream: int,
+    ) -> tuple[list[Any], list[View]]:  # fmt: skip
+        """The arrays that are returned, and the memory they are."""
+        kernel = self.kernel
+        if out is not None:
+            _check_count("arrays to write results to", out, kernel.results, kernel.name)
+        aliased = {result: operand for operand, result in kernel.aliases}
+        arrays: list[Any] = []
+        views: list[View] = []
+        for i, type_ in enumerate(kernel.results):
+            name = f"result {i} of kernel {kernel.name!r}"
+            if i in aliased:
+                view = given[aliased[i]]
+                arrays.append(view.owner if isinstance(view.owner, DeviceArray) else operands[aliased[i]])
+            else:
+                arrays.append(_new(type_, first, place) if out is None else out[i])
+                found = view_of(arrays[-1], stream)
+                if found is None:
+                    raise KernelError(f"{name} is to be written to an array that is not on a GPU", got=type(arrays[-1]))
+                view = found
+            _check_view(view, type_, place, name)
+            views.append(view)
+        return arrays, views
+
+    def _write_untouched(self, targets: Sequence[View], stream: int) -> None:
+        """An empty grid: no launch, and the same values as on the simulator."""
+        aliased = {result for _, result in self.kernel.aliases}
+        for i, (view, type_) in enumerate(zip(targets, self.kernel.results, strict=True)):
+            value = uninitialised(type_)
+            if i not in aliased and value.nbytes:
+                driver.call("cuMemcpyHtoDAsync", view.pointer, value.ctypes.data, value.nbytes, stream)
+                driver.call("cuStreamSynchronize", stream)
+
+    def unload(self) -> None:
+        """Gives the code back to the driver; a graph that holds the kernel must not be launched again."""
+        self._loaded.clear()
+        loaded.unload(self.kernel)
+
+
+def _check_count(what: str, arrays: Sequence[Any], types: Sequence[ArrayType], name: str) -> None:
+    if len(arrays) != len(types):
+        raise KernelError(f"kernel {name!r} was given the wrong number of {what}", got=len(arrays), expected=len(types))
+
+
+def _check_view(view: View, type_: ArrayType, place: Device, name: str) -> None:
+    dtypes = {type_.dtype, type_.memory_dtype}
+    if type_.dtype.kind == "V" or type_.dtype.name.startswith("float8"):  # libraries without a name for it
+        dtypes.add(np.dtype(np.uint8))
+    if view.shape != type_.shape or view.dtype not in dtypes:
+        raise KernelError(
+            f"{name} has another type than it was compiled for",
+            got=f"{view.dtype}{list(view.shape)}",
+            expected=f"{type_.dtype}{list(type_.shape)}",
+            hint="compile the kernel again for arrays of these shapes and dtypes",
+        )
+    if not view.is_row_major:
+        raise KernelError(f"{name} is not row-major", hint="pass a contiguous copy (PyTorch: x.contiguous())")
+    if view.pointer % POINTER_ALIGNMENT and 0 not in view.shape:
+        raise KernelError(
+            f"{name} starts at an address that {POINTER_ALIGNMENT} does not divide",
+            got=hex(view.pointer),
+            hint="pass a copy: a slice can start anywhere",
+        )
+    if view.device != place.ordinal:
+        raise KernelError(f"{name} is on another GPU", got=f"GPU {view.device}", expected=f"GPU {place.ordinal}")
+
+
+def _copied(array: Any, type_: ArrayType, place: Device, stream: int, name: str) -> View:
+    """A host array on the GPU.  A Python number takes the operand's dtype."""
+    if isinstance(array, int | float) and not isinstance(array, np.generic):
+        array = np.asarray(array, type_.dtype)
+    host = np.asarray(array)
+    if host.shape != type_.shape or host.dtype not in (type_.dtype, type_.memory_dtype):
+        got, expected = f"{host.dtype}{list(host.shape)}", f"{type_.dtype}{list(type_.shape)}"
+        raise KernelError(f"{name} has another type than it was compiled for", got=got, expected=expected)
+    if _is_capturing(stream):
+        raise KernelError(
+            f"{name} is on the host, and cannot be copied while a CUDA graph is captured", hint="copy it to the GPU before"
+        )
+    copy = DeviceArray.of(host.astype(type_.memory_dtype, copy=False), place)
+    return View(copy.pointer, type_.shape, copy.dtype, True, place.ordinal, 0, copy)
+
+
+def _is_capturing(stream: int) -> bool:
+    return int(driver.call("cuStreamIsCapturing", stream)) != 0
+
+
+def _current_stream(array: Any) -> int:
+    """The stream that the library of `array` works on now; the default one where it does not tell."""
+    library = _library(array)
+    if library == "torch":
+        return int(sys.modules["torch"].cuda.current_stream(array.device).cuda_stream)
+    if library == "cupy":
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    if library == "jax":
+        array.block_until_ready()  # JAX's streams are its own
+    if isinstance(array, DeviceArray):
+        return array.stream
+    return LEGACY_STREAM
+
+
+def _library(array: Any) -> str:
+    """The top-level package of an array's class."""
+    name = type(array).__module__.split(".", 1)[0]
+    return "jax" if name == "jaxlib" else name
+
+
+def _new(type_: ArrayType, like: Any, place: Device) -> Any:
+    """An array for a result: PyTorch's or CuPy's own where `like` is theirs, so that their allocators know of it."""
+    library, dtype = _library(like), type_.memory_dtype
+    if library == "torch":
+        torch = sys.modules["torch"]
+        return torch.empty(type_.shape, dtype=getattr(torch, dtype.name), device=like.device)
+    if library == "cupy" and dtype.kind != "V":
+        return sys.modules["cupy"].empty(type_.shape, dtype)
+    return DeviceArray(type_.shape, dtype, place)
+
+
+def _as_library_of(first: Any, result: Any) -> Any:
+    """A result as an array of JAX where the operands are JAX's; else as it is."""
+    if _library(first) == "jax" and isinstance(result, DeviceArray):
+        return sys.modules["jax"].dlpack.from_dlpack(result)
+    return result

@@ -1,0 +1,197 @@
+"""Loading a kernel into a GPU's context, and launching it with addresses."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from mosaic_gpu.errors import KernelError, UnsupportedError
+from mosaic_gpu.lowering.targets import parse_target
+from mosaic_gpu.lowering.tensor_maps import MAX_RANK, TensorMapFacts
+from mosaic_gpu.runtime import driver
+from mosaic_gpu.runtime.devices import Device
+from mosaic_gpu.runtime.gpu_kernel import PERSISTENT, GpuKernel
+
+_SHARED_WITHOUT_OPT_IN = 48 * 1024
+_PORTABLE_CLUSTER = 8
+_MAP_TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
+_SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+
+
+class LoadedKernel:
+    """A kernel in the context of one GPU; `launch` may be called from any thread.
+
+    It stays loaded until `unload`: a graph that was captured, or work in flight, may need it after this object.
+    """
+
+    def __init__(self, kernel: GpuKernel, device: Device) -> None:
+        """Loads the cubin.
+
+        Raises:
+          UnsupportedError: the GPU does not run code of the kernel's target.
+          KernelError: the kernel takes more shared memory than the GPU has.
+          ToolError: the driver refuses.
+        """
+        check_target(kernel, device)
+        self.kernel = kernel
+        self.device = device
+        self._about = f"kernel {kernel.name!r}"
+        with device.active(), driver.relaxed_capture():
+            self.module = driver.call("cuModuleLoadData", kernel.cubin, about=self._about)
+            self.function = driver.call("cuModuleGetFunction", self.module, kernel.entry.encode(), about=self._about)
+            self._allow_shared_bytes()
+            self.grid = self._full_grid()
+        self._attributes = self._launch_attributes()
+
+    def _allow_shared_bytes(self) -> None:
+        cuda, wanted = driver.bindings(), self.kernel.shared_bytes
+        attributes = cuda.CUfunction_attribute
+        static = driver.call("cuFuncGetAttribute", attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, self.function)
+        if wanted + static > self.device.max_shared_bytes:
+            raise KernelError(
+                f"kernel {self.kernel.name!r} takes more shared memory than a block of {self.device.name} may have",
+                got=f"{wanted + static} bytes",
+                expected=f"at most {self.device.max_shared_bytes}",
+            )
+        if wanted + static > _SHARED_WITHOUT_OPT_IN:
+            limit = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.call("cuFuncSetAttribute", self.function, limit, wanted, about=self._about)
+
+    def _full_grid(self) -> tuple[int, int, int]:
+        """The kernel's grid; of a kernel that takes any number of blocks, as many as run at once."""
+        kernel = self.kernel
+        if kernel.grid[0] != PERSISTENT:
+            return kernel.grid
+        name, threads = "cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.block[0] * kernel.block[1] * kernel.block[2]
+        blocks = driver.call(name, self.function, threads, kernel.shared_bytes, about=self._about)
+        return (max(1, blocks) * self.device.multiprocessors, 1, 1)
+
+    def _launch_attributes(self) -> list[Any]:
+        cuda, cluster = driver.bindings(), self.kernel.cluster
+        attributes = []
+        size = cluster[0] * cluster[1] * cluster[2]
+        if size > 1:
+            if size > _PORTABLE_CLUSTER:
+                allowed = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+                with self.device.active():
+                    driver.call("cuFuncSetAttribute", self.function, allowed, 1, about=self._about)
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dims = attribute.value.clusterDim
+            dims.x, dims.y, dims.z = cluster
+            attributes.append(attribute)
+        if self.kernel.programmatic:
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        return attributes
+
+    def launch(self, pointers: Sequence[int], stream: int) -> None:
+        """Enqueues the kernel on `stream`; the device's context is current.
+
+        `pointers`: addresses of the operands, then of the results.  Raises ToolError where the driver refuses.
+        """
+        if 0 in self.grid:
+            return
+        maps = [encode(facts, pointers[facts.argument], self._about) for facts in self.kernel.tensor_maps]
+        count = len(pointers)
+        values = (ctypes.c_uint64 * count)(*pointers)
+        first = ctypes.addressof(values)
+        addresses = [first + 8 * i for i in range(count)] + [int(m.getPtr()) for m in maps]
+        params = (ctypes.c_void_p * len(addresses))(*addresses)
+        if self._attributes:
+            self._launch_extended(ctypes.addressof(params), stream)
+            return
+        shared = self.kernel.shared_bytes
+        driver.call(
+            "cuLaunchKernel", self.function, *self.grid, *self.kernel.block, shared, stream, ctypes.addressof(params), 0,
+            about=self._about,
+        )  # fmt: skip
+
+    def _launch_extended(self, params: int, stream: int) -> None:
+        config = driver.bindings().CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.kernel.block
+        config.sharedMemBytes = self.kernel.shared_bytes
+        config.hStream = stream
+        config.attrs = self._attributes
+        config.numAttrs = len(self._attributes)
+        driver.call("cuLaunchKernelEx", config, self.function, params, 0, about=self._about)
+
+    def unload(self) -> None:
+        """Gives the code back to the driver, after all work of the GPU."""
+        with self.device.active():
+            driver.call("cuModuleUnload", self.module, about=self._about)
+
+
+def check_target(kernel: GpuKernel, device: Device) -> None:
+    """Raises UnsupportedError where `device` does not run code of the kernel's target.
+
+    A cubin runs on GPUs of its major version with at least its minor one, architecture-specific code ("a") on its very
+    own (CUDA C++ Programming Guide, "Binary Compatibility").
+    """
+    target = parse_target(kernel.target)
+    major, minor = target.capability
+    same = device.capability == (major, minor)
+    newer = device.capability[0] == major and device.capability[1] >= minor and not target.name.endswith("a")
+    if not same and not newer:
+        raise UnsupportedError(
+            f"kernel {kernel.name!r} is compiled for another GPU than {device.name}",
+            got=f"a GPU of compute capability {device.capability[0]}.{device.capability[1]}",
+            expected=f"one that runs {kernel.target}",
+            hint="compile it with the target of this GPU (the default, where the GPU is at hand)",
+        )
+
+
+def encode(facts: TensorMapFacts, pointer: int, about: str) -> Any:
+    """The tensor map (`CUtensorMap`) for an array at `pointer`.  Raises ToolError where the driver refuses it."""
+    cuda = driver.bindings()
+    rank = len(facts.dims)
+    assert rank <= MAX_RANK
+    return driver.call(
+        "cuTensorMapEncodeTiled",
+        getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES[facts.element_bytes]}"),
+        rank,
+        pointer,
+        [cuda.cuuint64_t(n) for n in facts.dims],
+        [cuda.cuuint64_t(n) for n in facts.strides_bytes],
+        [cuda.cuuint32_t(n) for n in facts.box],
+        [cuda.cuuint32_t(1)] * rank,
+        cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[facts.swizzle]}"),
+        cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        about=f"{about}, argument {facts.argument}",
+    )
+
+
+_loaded: dict[tuple[int, GpuKernel], LoadedKernel] = {}
+_lock = threading.Lock()
+
+
+def load(kernel: GpuKernel, device: Device) -> LoadedKernel:
+    """The kernel on `device`, loaded when it is first asked for, whichever thread asks."""
+    key = (device.ordinal, kernel)
+    found = _loaded.get(key)
+    if found is not None:
+        return found
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = LoadedKernel(kernel, device)
+        return _loaded[key]
+
+
+def unload(kernel: GpuKernel) -> None:
+    """Unloads the kernel from every GPU; no graph that holds it may be launched again."""
+    with _lock:
+        for key in [k for k in _loaded if k[1] == kernel]:
+            _loaded.pop(key).unload()
+
+
+def digest(cubin: bytes) -> str:
+    """The SHA-256 of a cubin in hexadecimal: what it is known by."""
+    return hashlib.sha256(cubin).hexdigest()
