@@ -48,25 +48,20 @@ def bind_arguments(kernel: Kernel, args: Sequence[Any], memory: GlobalMemory) ->
     data = np.zeros(max(16, align_up(layout.param_bytes, 16)), np.uint8)
     region = Region("the parameters", PARAM_WINDOW, len(data), data, writable=False)
     arguments = Arguments(region)
-    arrays = {
-        i: arg for i, (arg, p) in enumerate(zip(args, entry.params, strict=True))
-        if isinstance(arg, np.ndarray) and not p.is_array
-    }  # fmt: skip
+    arrays: dict[int, Array] = {}
+    for i, (arg, p) in enumerate(zip(args, entry.params, strict=True)):
+        if isinstance(arg, TensorMap):
+            arrays[i] = arg.array
+        elif isinstance(arg, np.ndarray) and not p.is_array:
+            arrays[i] = arg
     addresses = _map_arrays(arrays, [p.name for p in entry.params], memory, arguments)
     for i, (arg, param, offset) in enumerate(zip(args, entry.params, layout.params, strict=True)):
         if isinstance(arg, TensorMap):
-            arg = encode(arg, _address_of(arg.array, args, addresses, param))
-        raw = _pointer(addresses[i], param) if i in addresses else _value(arg, param)
+            raw = _value(encode(arg, addresses[i]), param)
+        else:
+            raw = _pointer(addresses[i], param) if i in addresses else _value(arg, param)
         data[offset : offset + param.size] = np.frombuffer(raw, np.uint8)
     return arguments
-
-
-def _address_of(array: Array, args: Sequence[Any], addresses: dict[int, int], param: Variable) -> int:
-    """Where the array of a tensor map lies."""
-    for i, address in addresses.items():
-        if args[i] is array:
-            return address
-    raise SimulationError(f"parameter {param.name} is a tensor map of an array that is not an argument of the launch")
 
 
 def _pointer(address: int, param: Variable) -> bytes:

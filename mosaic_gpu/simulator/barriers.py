@@ -34,11 +34,13 @@ class _Waiting:
 
 @dataclass
 class _State:
-    """One barrier id over all blocks: arrivals so far, and the count expected (0: all that are left)."""
+    """One barrier id over all blocks: arrivals so far, the count expected (0: all that are left), and for the race
+    detector what the threads that have arrived know."""
 
     arrived: Array
     expected: Array
     waiting: list[_Waiting] = field(default_factory=list)
+    known: Array | None = None
 
 
 class Barriers:
@@ -51,6 +53,7 @@ class Barriers:
         self.cluster_size = size
         self.cluster_waiting: list[_Waiting] = []
         self.phase = np.zeros(wave.T, np.int64)
+        self.cluster_known: dict[int, Array] = {}
 
     def state(self, number: int) -> _State:
         """The state of one barrier id."""
@@ -70,6 +73,8 @@ class Barriers:
             frame.threads is None and waits and reduction is None and not self.states
             and self._all_of_block(counts) and len(ids) == 1 and int(ids[0]) < BARRIERS
         ):  # fmt: skip
+            if self.wave.races is not None:
+                self.wave.races.everyone()
             return after
         successors: list[tuple[int, Array]] = []
         each = np.broadcast_to(ids, frame.n)
@@ -93,6 +98,10 @@ class Barriers:
         state = self.state(number)
         blocks = self.wave.block_of[waiting.threads]
         state.arrived += np.bincount(blocks, minlength=self.wave.blocks)
+        if self.wave.races is not None:
+            if state.known is None:
+                state.known = self.wave.races.totals(self.wave.blocks)
+            self.wave.races.release(state.known, waiting.threads, np.arange(self.wave.blocks))
         if expected is not None:
             if (expected % 32).any() or not expected.all():
                 raise frame.error(waiting.instruction, f"thread count {expected[0]} is no multiple of 32", 0)
@@ -125,6 +134,8 @@ class Barriers:
             if free.any():
                 threads = waiting.threads[free]
                 released.append((waiting.after, threads))
+                if self.wave.races is not None and state.known is not None:
+                    self.wave.races.acquire(state.known, threads, np.arange(self.wave.blocks))
                 if waiting.reduction is not None:
                     slot = self.wave.slots[waiting.reduction[1]]
                     slot[threads] = results[waiting.reduction[0]][self.wave.block_of[threads]].astype(slot.dtype)
@@ -132,6 +143,8 @@ class Barriers:
                 rest = waiting.reduction and (*waiting.reduction[:2], waiting.reduction[2][~free])
                 kept.append(_Waiting(waiting.instruction, waiting.threads[~free], waiting.after, rest))
         state.waiting = kept
+        if state.known is not None:
+            state.known[done] = 0
         state.arrived[done] = 0
         state.expected[done] = 0
         if not kept and not state.arrived.any():
@@ -158,6 +171,11 @@ class Barriers:
     def cluster_arrive(self, instruction: Instruction, frame: Frame, after: int) -> Successors:
         """barrier.cluster.arrive."""
         self.phase[frame.ids] += 1
+        races = self.wave.races
+        if races is not None:
+            for phase in np.unique(self.phase[frame.ids]).tolist():
+                known = self.cluster_known.setdefault(phase, races.totals(int(self.wave.cluster_of.max()) + 1))
+                races.release(known, frame.ids[self.phase[frame.ids] == phase], self.wave.cluster_of)
         released = self._cluster_release()
         return [(after, frame.ids), *released] if released else after
 
@@ -180,10 +198,19 @@ class Barriers:
             free = self.phase[waiting.threads] <= lowest[cluster[waiting.threads]]
             if free.any():
                 released.append((waiting.after, waiting.threads[free]))
+                self._cluster_acquire(waiting.threads[free])
             if not free.all():
                 kept.append(_Waiting(waiting.instruction, waiting.threads[~free], waiting.after))
         self.cluster_waiting = kept
         return released
+
+    def _cluster_acquire(self, threads: Array) -> None:
+        races = self.wave.races
+        if races is None:
+            return
+        for phase in np.unique(self.phase[threads]).tolist():
+            if phase in self.cluster_known:
+                races.acquire(self.cluster_known[phase], threads[self.phase[threads] == phase], self.wave.cluster_of)
 
     def table(self) -> list[str]:
         """Who waits on what, a line per block and barrier."""
@@ -194,7 +221,7 @@ class Barriers:
                     count = int(np.count_nonzero(self.wave.block_of[waiting.threads] == block))
                     expected = int(state.expected[block]) or int(self.wave.alive[block])
                     lines.append(
-                        f"block {block + self.wave.first}: {count} threads wait on barrier {number} "
+                        f"block {self.wave.block_number(block)}: {count} threads wait on barrier {number} "
                         f"({int(state.arrived[block])} of {expected} arrived), PTX line {waiting.instruction.line}"
                     )
         for waiting in self.cluster_waiting:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.simulator.assignment import NO_EFFECTS, Effects, effects_of
 from mosaic_gpu.simulator.layout import Layout
 from mosaic_gpu.simulator.memory import LOCAL_WINDOW
 from mosaic_gpu.simulator.printf import print_values
@@ -65,6 +66,7 @@ class Context:
     next_block: int = 0
     returns: dict[int, list[_Passing]] = field(default_factory=dict)
     converge: Converge | None = None
+    effects: Effects = field(default_factory=lambda: NO_EFFECTS)
 
     def take_converge(self) -> Converge | None:
         """The mark left by the last instruction prepared, once."""
@@ -117,6 +119,7 @@ def ending(context: Context, instruction: Instruction, used: _Uses) -> Ending:
         end = build(decoder, context)
     decoder.finish()
     used.note(decoder.reads, [], whole=True)
+    context.effects = effects_of(instruction, decoder.reads, decoder.writes, context.slots)
     if instruction.guard is None:
         return end
     guard = context.slots.view(instruction.guard, np.dtype(np.bool_), 1, 0)

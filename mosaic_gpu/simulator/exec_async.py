@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from mosaic_gpu.simulator.bulk import CopyArrival
 from mosaic_gpu.simulator.copies import IN_FLIGHT, Copy
+from mosaic_gpu.simulator.exec_bulk import exec_bulk
+from mosaic_gpu.simulator.exec_mbarrier import barrier_access, barrier_indexes
 from mosaic_gpu.simulator.exec_memory import access_of, take_hints
 from mosaic_gpu.simulator.frame import Frame
+from mosaic_gpu.simulator.mbarriers import failure
 from mosaic_gpu.simulator.memory import Region
 from mosaic_gpu.simulator.ptx import TYPES, Immediate
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
@@ -17,9 +21,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @instruction("cp", dests=0)
-def exec_cp(d: Decoder) -> Operation:
+def exec_cp(d: Decoder) -> Operation | None:
+    if "bulk" in d.words:
+        return exec_bulk(d)
     if not d.flag("async"):
         raise d.refuse()
+    if d.flag("mbarrier"):
+        return _mbarrier_arrive(d)
     if d.flag("commit_group"):
         return _commit
     if d.flag("wait_all"):
@@ -30,6 +38,24 @@ def exec_cp(d: Decoder) -> Operation:
             raise d.fail("the number of groups must be a constant")
         return _wait(most.value, commit=False)
     return _copy(d)
+
+
+def _mbarrier_arrive(d: Decoder) -> Operation:
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [address]: arrives when the thread's earlier copies have landed.
+    Without .noinc the pending count first goes up by one (PTX ISA, "cp.async.mbarrier.arrive")."""
+    if not d.flag("arrive"):
+        raise d.refuse()
+    more = 0 if d.flag("noinc") else 1
+    access = barrier_access(d, 0, d.one_of(("shared", "shared::cta")))
+    d.count(1)
+
+    def run(slots: list[Array], frame: Frame) -> None:
+        indexes = barrier_indexes(access, slots, frame)
+        for position, index in enumerate(indexes.tolist()):
+            frame.wave.mbarriers.update(index, failure(frame, d.instruction, position), arrivals=-more)
+        frame.wave.bulk.flying.append(CopyArrival(d.instruction, frame.ids, indexes))
+
+    return run
 
 
 def _commit(slots: list[Array], frame: Frame) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from mosaic_gpu.simulator import halves
-from mosaic_gpu.simulator.exec_memory import access_of, fetch, place_name, take_hints
+from mosaic_gpu.simulator.exec_cluster import reduce_async
+from mosaic_gpu.simulator.exec_memory import access_of, fetch, note_write, place_name, take_hints, take_order
 from mosaic_gpu.simulator.memory import Access, Region
 from mosaic_gpu.simulator.ptx import TYPES, Sink
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
@@ -33,14 +34,14 @@ def exec_atom(d: Decoder) -> Operation:
 @instruction("red", dests=0)
 def exec_red(d: Decoder) -> Operation:
     if d.flag("async"):
-        raise d.refuse()
+        return reduce_async(d)
     return _atomic(d, 0, Sink())
 
 
 def _atomic(d: Decoder, at: int, target: Any) -> Operation:
-    d.one_of(("relaxed", "acquire", "release", "acq_rel"))
-    d.one_of(("cta", "cluster", "gpu", "sys"))
-    space = d.one_of(("global", "shared", "shared::cta")).partition("::")[0]
+    take_order(d, ("relaxed", "acquire", "release", "acq_rel"), "relaxed")
+    space = d.one_of(("global", "shared", "shared::cta", "shared::cluster"))
+    space = space if space == "shared::cluster" else space.partition("::")[0]
     take_hints(d)
     name, kind = d.one_of(_NAMES), d.type()
     d.flag("noftz")
@@ -63,6 +64,8 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
             index = np.broadcast_to(index, n)
             memory = region.typed(TYPES[storage], 1)
             _require_written(access, region, index, TYPES[storage], frame, chosen)
+            if frame.wave.races is not None:
+                note_write(access, region, index, frame, chosen)
             if quick is not None:
                 quick.at(memory, index, values[0])
                 continue

@@ -97,6 +97,6 @@ def exec_stmatrix(d: Decoder) -> Operation:
         rows = matrices.reshape(some.n, 4)
         for region, index, chosen in access.reach(some.V, some):
             part = rows if chosen is None else rows[chosen]
-            put(access, region, index, _WORD, list(part.T), some)
+            put(access, region, index, _WORD, list(part.T), some, chosen)
 
     return run

@@ -8,23 +8,33 @@ import numpy as np
 
 from mosaic_gpu.simulator.copies import IN_FLIGHT
 from mosaic_gpu.simulator.memory import LOCAL_WINDOW, WINDOW_BYTES, Access, Region, window_slice
-from mosaic_gpu.simulator.ptx import TYPES, Register, Sink, Symbol
+from mosaic_gpu.simulator.ptx import TYPES, Address, Register, Sink, Symbol
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "param::entry", "param::func")
+_SPACES = (
+    "global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "param::entry", "param::func",
+)  # fmt: skip
 _ORDERS = ("volatile", "relaxed", "acquire", "release", "weak", "mmio")
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 _CACHES = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
 
 
 def take_space(d: Decoder) -> str:
-    """The state space of an access, "" for a generic one; consumes order, scope and cache hints."""
-    d.one_of(_ORDERS)
-    d.one_of(_SCOPES)
-    space = d.one_of(_SPACES).partition("::")[0]
+    """The state space of an access, "" for a generic one; consumes order, scope and cache hints.  Only
+    shared::cluster keeps its second part."""
+    take_order(d, _ORDERS)
+    space = d.one_of(_SPACES)
     take_hints(d)
-    return space
+    return space if space == "shared::cluster" else space.partition("::")[0]
+
+
+def take_order(d: Decoder, orders: tuple[str, ...], default: str = "") -> None:
+    """Consumes memory order and scope."""
+    order = d.one_of(orders, default)
+    d.order = "" if order == "weak" else order
+    if d.one_of(_SCOPES) in ("gpu", "sys") and order in ("acquire", "release", "acq_rel"):
+        d.layout.fenced = True
 
 
 def take_hints(d: Decoder) -> None:
@@ -41,6 +51,13 @@ def access_of(d: Decoder, index: int, space: str, total: int, what: str) -> Acce
     address = d.address(index)
     if address.extra:
         raise d.refuse("a second address operand")
+    return access_to(d, address, space, total, what)
+
+
+def access_to(d: Decoder, address: Address, space: str, total: int, what: str) -> Access:
+    """How an address is reached."""
+    remote = space == "shared::cluster"
+    space = space.partition("::")[0]
     base = address.base
     if isinstance(base, Symbol):
         key = d.layout.find(d.slots.function, base.name)
@@ -56,7 +73,10 @@ def access_of(d: Decoder, index: int, space: str, total: int, what: str) -> Acce
     wide = not (isinstance(base, Register) and TYPES[base.type].itemsize == 4)
     if not wide and space not in ("shared", "local"):
         raise d.fail(f"a 32-bit address of .{space or 'generic'} memory")
-    return Access(d.instruction, space, d.source(base, "u64" if wide else "u32"), address.offset, total, what)
+    access = Access(d.instruction, space, d.source(base, "u64" if wide else "u32"), address.offset, total, what)
+    access.remote = remote
+    access.order, access.strong = d.order, d.order != ""
+    return d.layout.note_access(access)
 
 
 def place_name(space: str, what: str) -> str:
@@ -75,6 +95,7 @@ def exec_ld(d: Decoder) -> Operation:
     if len(items) != count:
         raise d.fail(f"{count} destinations expected")
     stored = kind if kind[0] in "su" else f"b{8 * dtype.itemsize}"
+    access.targets = tuple((d.slots.function, r.name) if isinstance(r, Register) else None for r in items)
     targets = [(i, d.destination(item, stored)) for i, item in enumerate(items) if not isinstance(item, Sink)]
     if count == 1:
         return _load_one(access, dtype, targets[0][1] if targets else None)
@@ -100,8 +121,28 @@ def fetch(
     window = window_slice(index, frame.wave.iota)
     if region.shadow is not None:
         _check_written(access, region, index, window, frame, chosen)
+    if frame.wave.races is not None:
+        note_read(access, region, index if window is None else window, frame, chosen)
     memory = region.typed(dtype, count)
     return memory[window] if window is not None else memory.take(index, axis=0)
+
+
+def note_read(access: Access, region: Region, where: Any, frame: Any, chosen: Array | None) -> None:
+    """Tells the race detector of a read."""
+    races = frame.wave.races
+    if access.strong:
+        races.strong(frame.ids, acquires=access.order in ("acquire", "acq_rel"), releases=False)
+    races.read(access, region, where, frame, chosen)
+
+
+def note_write(access: Access, region: Region, where: Any, frame: Any, chosen: Array | None) -> None:
+    """Tells the race detector of a write, or of an atomic."""
+    races = frame.wave.races
+    if access.strong:
+        races.strong(
+            frame.ids, acquires=access.order in ("acquire", "acq_rel"), releases=access.order in ("release", "acq_rel")
+        )
+    races.write(access, region, where, frame, chosen)
 
 
 def _check_written(
@@ -113,16 +154,38 @@ def _check_written(
     state = shadow[window] if window is not None else shadow.take(index, axis=0)
     full = unit.type((1 << 8 * unit.itemsize) - 1)
     if np.bitwise_and.reduce(state, axis=None) != full:
+        flying = bool((np.ascontiguousarray(state).view(np.uint8) == IN_FLIGHT).any())
+        if access.targets and not flying:
+            _mark_unwritten(access, region, index, state, frame, chosen)
+            return
         bad = (state != full).reshape(len(state), -1).any(axis=1)
         position = int(np.argmax(bad))
         position = position if chosen is None else int(chosen[position])
         start = int(index[min(int(np.argmax(bad)), len(index) - 1)]) * width
-        flying = bool((np.ascontiguousarray(state).view(np.uint8) == IN_FLIGHT).any())
         why = "an asynchronous copy has yet to write" if flying else "were never written"
         raise access.error(
             f"{access.what} of {width} bytes that {why}: byte {start % max(region.stride, 1)} of "
             f"{region.name}", frame, position,
         )  # fmt: skip
+
+
+def _mark_unwritten(
+    access: Access, region: Region, index: Array, state: Array, frame: Any, chosen: Array | None
+) -> None:  # fmt: skip
+    """Notes which registers receive bytes that were never written; `taint.py` says when that is a fault."""
+    count, width = len(access.targets), access.total
+    bad = (np.ascontiguousarray(state).view(np.uint8).reshape(len(state), count, -1) != 0xFF).any(axis=2)
+    first = int(np.argmax(bad.any(axis=1)))
+    byte = int(index[first]) * width % max(region.stride, 1 << 62 if not region.unit else 1)
+    ids = frame.ids if chosen is None else frame.ids[chosen]
+    bad = np.broadcast_to(bad, (len(ids), count))
+    origin = (
+        f"PTX line {access.instruction.line}: {access.instruction.name}, {width} bytes that were never written: byte "
+        f"{byte} of {region.name}"
+    )
+    for item, target in enumerate(access.targets):
+        if target is not None and bad[:, item].any():
+            frame.wave.taint.mark(target, ids, bad[:, item], origin)
 
 
 def _load_one(access: Access, dtype: np.dtype[Any], target: int | None) -> Operation:
@@ -145,8 +208,8 @@ def _load_vector(access: Access, dtype: np.dtype[Any], count: int, targets: list
     return run
 
 
-@instruction("st", dests=0)
-def exec_st(d: Decoder) -> Operation:
+def store(d: Decoder) -> Operation:
+    """st, but for st.async."""
     d.count(2)
     space = take_space(d)
     count, kind = vector_count(d), d.type()
@@ -163,16 +226,21 @@ def exec_st(d: Decoder) -> Operation:
             values = [slots[a] for a in sources]
             if chosen is not None:
                 values = [v if len(v) == 1 else v[chosen] for v in values]
-            put(access, region, index, dtype, values, frame)
+            put(access, region, index, dtype, values, frame, chosen)
 
     return run
 
 
-def put(access: Access, region: Region, index: Array, dtype: np.dtype[Any], values: list[Array], frame: Any) -> None:
+def put(
+    access: Access, region: Region, index: Array, dtype: np.dtype[Any], values: list[Array], frame: Any,
+    chosen: Array | None,
+) -> None:  # fmt: skip
     """Writes the elements at `index`; of threads that write the same place, the last one wins."""
     access.written(region, frame)
     window = window_slice(index, frame.wave.iota)
     where: Any = index if window is None else window
+    if frame.wave.races is not None:
+        note_write(access, region, where, frame, chosen)
     memory = region.typed(dtype, len(values))
     single = len(index) == 1
     if len(values) == 1:
@@ -184,6 +252,31 @@ def put(access: Access, region: Region, index: Array, dtype: np.dtype[Any], valu
         unit = np.dtype(f"u{min(access.total, 8)}")
         shadow = region.typed(unit, max(1, access.total // 8), shadow=True)
         shadow[where] = unit.type((1 << 8 * unit.itemsize) - 1)
+    if frame.wave.taint.storing is not None:
+        _store_uninitialised(access, region, index, frame, chosen, len(values))
+
+
+def _store_uninitialised(
+    access: Access, region: Region, index: Array, frame: Any, chosen: Array | None, count: int
+) -> None:  # fmt: skip
+    """What is stored is not initialised in some threads: its bytes count as not written, if memory knows that."""
+    ids = frame.ids if chosen is None else frame.ids[chosen]
+    index = np.broadcast_to(index, len(ids))
+    for item, mask in enumerate(frame.wave.taint.storing):
+        bad = mask[ids]
+        if not bad.any():
+            continue
+        if region.shadow is None and not region.unit:
+            position = int(np.argmax(bad))
+            raise access.error(
+                f"an uninitialised value is stored to {region.name}: {frame.wave.taint.store_origin}", frame,
+                position if chosen is None else int(chosen[position]),
+            )  # fmt: skip
+        if region.shadow is not None:
+            bytes_each = access.total // count
+            region.typed(np.dtype(np.uint8), access.total, shadow=True)[
+                index[bad], item * bytes_each : (item + 1) * bytes_each
+            ] = 0
 
 
 @instruction("prefetch", "prefetchu", "applypriority", "discard", dests=0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from mosaic_gpu.simulator.memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_BYTES
 from mosaic_gpu.simulator.ptx import TYPES, Immediate, Operand, Register, Sink, Special, Symbol, Vector
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
 from mosaic_gpu.simulator.slots import TIMERS
@@ -101,7 +101,7 @@ def _pack(d: Decoder, items: tuple[Operand, ...], kind: str, part: str) -> Opera
 def exec_cvta(d: Decoder) -> Operation:
     to_space = d.flag("to")
     space, kind = d.one_of(("global", "shared", "local", "const", "param")), d.type()
-    if d.flag("shared::cta"):
+    if d.one_of(("shared::cta", "shared::cluster")):
         space = "shared"
     if not space:
         raise d.refuse()
@@ -119,14 +119,18 @@ def exec_cvta(d: Decoder) -> Operation:
 
 @instruction("isspacep")
 def exec_isspacep(d: Decoder) -> Operation:
-    space = d.need(("global", "shared", "shared::cta", "local", "const", "param"))
+    space = d.need(("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param"))
     o, a = d.dst(0, "pred"), d.src(1, "b64")
-    base = np.uint64(_WINDOWS.get(space.removesuffix("::cta"), 0))
+    base = np.uint64(_WINDOWS.get(space.partition("::")[0], 0))
+    own = space in ("shared", "shared::cta")
 
     def run(slots: list[Array], frame: Any) -> None:
         if not base:
             np.less(slots[a], np.uint64(SHARED_WINDOW), slots[o])
         else:
             np.less(slots[a] - base, np.uint64(WINDOW_BYTES), slots[o])
+            if own:
+                rank = ((slots[a] - base) >> np.uint64(RANK_SHIFT)).astype(np.int64)
+                slots[o][...] &= (rank == 0) | (rank == frame.wave.rank[frame.wave.block_of[frame.ids]] + 1)
 
     return run

@@ -1,9 +1,15 @@
-"""Fences, hints and timers: nothing here moves data, so the program order that the machine keeps is enough."""
+"""Fences, hints and timers: nothing here moves data.  The machine keeps program order; a fence only tells the race
+detector what is ordered."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
 
+Array = np.ndarray[Any, np.dtype[Any]]
 _FENCE_WORDS = (
     "sc", "acq_rel", "acquire", "release", "proxy", "alias", "async", "cta", "cluster", "gpu", "sys", "gl",
     "global", "shared::cta", "shared::cluster", "tensormap::generic", "async::generic",
@@ -13,9 +19,19 @@ _FENCE_WORDS = (
 
 @instruction("membar", "fence", dests=0)
 def exec_fence(d: Decoder) -> Operation | None:
+    words = set(d.words)
     while d.one_of(_FENCE_WORDS):
         pass
-    return None
+    if "proxy" in words:
+        return None
+    if d.instruction.opcode == "membar" and "cta" not in words or words & {"gpu", "sys"}:
+        d.layout.fenced = True
+    return _fence
+
+
+def _fence(slots: list[Array], frame: Any) -> None:
+    if frame.wave.races is not None:
+        frame.wave.races.fence(frame.ids)
 
 
 @instruction("nanosleep", dests=0)
@@ -27,6 +43,7 @@ def exec_nanosleep(d: Decoder) -> Operation | None:
 @instruction("griddepcontrol", dests=0)
 def exec_griddepcontrol(d: Decoder) -> Operation | None:
     d.one_of(("launch_dependents", "wait"))
+    d.layout.fenced = True
     return None
 
 

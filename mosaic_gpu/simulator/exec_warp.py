@@ -228,4 +228,9 @@ def exec_bar_warp(d: Decoder) -> Operation | None:
     d.flag("sync")
     d.count(1)
     take_mask(d, 0)
-    return None
+    return _meet
+
+
+def _meet(slots: list[Array], frame: Any) -> None:
+    if frame.wave.races is not None:
+        frame.wave.races.warp_barrier(frame.ids)

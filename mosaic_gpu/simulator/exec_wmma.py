@@ -134,7 +134,7 @@ class _Window:
         self.each = each
         self.dtype = np.dtype(f"u{self.bytes}")
         what = place_name(space, "matrix load" if which != "d" else "matrix store")
-        self.access = Access(d.instruction, space, 0, 0, self.bytes, what)
+        self.access = d.layout.note_access(Access(d.instruction, space, 0, 0, self.bytes, what))
 
     def frame(self, slots: list[Array], frame: Frame) -> tuple[Frame, list[Array]]:
         """A frame with a thread for each element, and the addresses in slot 0."""
@@ -176,7 +176,7 @@ def _store(window: _Window, sources: Fragment) -> Operation:
         values = np.ascontiguousarray(words).view(window.dtype).reshape(-1)
         for region, index, chosen in window.access.reach(addresses, each):
             part = values if chosen is None else values[chosen]
-            put(window.access, region, index, window.dtype, [part], each)
+            put(window.access, region, index, window.dtype, [part], each, chosen)
 
     return run
 

@@ -4,10 +4,12 @@ from mosaic_gpu.simulator import exec_arithmetic as exec_arithmetic
 from mosaic_gpu.simulator import exec_async as exec_async
 from mosaic_gpu.simulator import exec_atomic as exec_atomic
 from mosaic_gpu.simulator import exec_bits as exec_bits
+from mosaic_gpu.simulator import exec_cluster as exec_cluster
 from mosaic_gpu.simulator import exec_compare as exec_compare
 from mosaic_gpu.simulator import exec_convert as exec_convert
 from mosaic_gpu.simulator import exec_math as exec_math
 from mosaic_gpu.simulator import exec_matrix as exec_matrix
+from mosaic_gpu.simulator import exec_mbarrier as exec_mbarrier
 from mosaic_gpu.simulator import exec_memory as exec_memory
 from mosaic_gpu.simulator import exec_mma as exec_mma
 from mosaic_gpu.simulator import exec_move as exec_move

@@ -18,7 +18,8 @@ from mosaic_gpu.simulator.layout import Layout
 from mosaic_gpu.simulator.machine import Scheduler
 from mosaic_gpu.simulator.memory import SHARED_WINDOW, GlobalMemory, Region
 from mosaic_gpu.simulator.prepare import Kernel
-from mosaic_gpu.simulator.wave import Counters, Shape, Wave
+from mosaic_gpu.simulator.races import Races
+from mosaic_gpu.simulator.wave import Counters, Shape, Wave, cluster_numbers
 
 #: Threads that are resident at once, and the bytes of registers and local memory they may take.
 RESIDENT_THREADS = 1 << 15
@@ -26,7 +27,10 @@ RESIDENT_BYTES = 1 << 28
 #: Shared memory of a block on sm_90.
 MAX_SHARED_BYTES = 232448
 MAX_BLOCK_THREADS = 1024
+#: With the attribute that allows more than the portable 8.
+MAX_CLUSTER_BLOCKS = 16
 
+Array = np.ndarray[Any, np.dtype[Any]]
 Dims = int | Sequence[int]
 
 
@@ -58,16 +62,17 @@ def dims(value: Dims, what: str) -> tuple[int, int, int]:
 
 def launch(
     kernel: Kernel, grid: Dims, block: Dims, args: Sequence[Any], *, cluster: Dims, shared_bytes: int,
-    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0,
+    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0, races: bool = True,
 ) -> LaunchResult:  # fmt: skip
     """Runs a kernel; see `Module.launch`."""
     start = time.perf_counter()
-    shape = Shape(dims(grid, "grid"), dims(block, "block"), dims(cluster, "cluster"), shared_bytes)
+    shape = Shape(dims(grid, "grid"), dims(block, "block"), _cluster(kernel, dims(cluster, "cluster")), shared_bytes)
     _check(kernel, shape)
     memory = GlobalMemory()
     params = bind_arguments(kernel, args, memory)
     _module_memory(kernel, memory)
     counters = Counters(limit=instruction_limit)
+    detector = Races(kernel) if races else None
     printed: list[str] = []
     write = sys.stdout.write if print_text is None else print_text
 
@@ -76,8 +81,11 @@ def launch(
         write(text)
 
     with _ieee(), np.errstate(all="ignore"):
-        for first, count in _waves(kernel, shape):
-            wave = Wave(kernel, shape, memory, params.region, first, count, emit, counters, seed)
+        for numbers in _waves(kernel, shape):
+            wave = Wave(kernel, shape, memory, params.region, numbers, emit, counters, seed)
+            if detector is not None:
+                detector.begin(wave)
+                wave.races = detector
             Scheduler(wave, counters).run()
     params.finish()
     return LaunchResult(
@@ -90,6 +98,17 @@ def _ieee() -> AbstractContextManager[None]:
     """Guards against a caller whose thread takes subnormal numbers for zero, as XLA's do."""
     kept = float(np.float32(1e-40) * np.float32(1.0)) != 0.0
     return nullcontext() if kept else ieee_arithmetic()
+
+
+def _cluster(kernel: Kernel, given: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The launch's cluster, or the one that the kernel declares."""
+    declared = kernel.entry.directives.get("reqnctapercluster")
+    if not declared:
+        return given
+    wanted = dims(declared, "reqnctapercluster")
+    if given not in ((1, 1, 1), wanted):
+        raise SimulationError(f"`{kernel.entry.name}` is declared with .reqnctapercluster {declared}", got=given)
+    return wanted
 
 
 def _check(kernel: Kernel, shape: Shape) -> None:
@@ -108,15 +127,20 @@ def _check(kernel: Kernel, shape: Shape) -> None:
             raise SimulationError(f"`{name}` is declared with .{word} {limit}", got=shape.block)
     if any(c < 1 or g % c for g, c in zip(shape.grid, shape.cluster, strict=True)):
         raise SimulationError(f"`{name}`: the cluster must divide the grid", got=shape.cluster, expected=shape.grid)
+    if shape.cluster[0] * shape.cluster[1] * shape.cluster[2] > MAX_CLUSTER_BLOCKS:
+        raise SimulationError(f"`{name}`: a cluster has at most {MAX_CLUSTER_BLOCKS} blocks", got=shape.cluster)
 
 
-def _waves(kernel: Kernel, shape: Shape) -> list[tuple[int, int]]:
-    """(first block, number of blocks) of each wave; whole clusters stay together."""
+def _waves(kernel: Kernel, shape: Shape) -> list[Array]:
+    """The numbers of the blocks of each wave; whole clusters stay together."""
     bytes_per_block = kernel.bytes_per_thread * shape.threads + 2 * (kernel.shared_bytes + shape.shared_bytes) + 256
     most = max(1, min(RESIDENT_THREADS // shape.threads, RESIDENT_BYTES // bytes_per_block))
-    if shape.cluster != (1, 1, 1):
-        most = shape.blocks
-    return [(first, min(most, shape.blocks - first)) for first in range(0, shape.blocks, most)]
+    numbers = np.arange(shape.blocks)
+    size = shape.cluster[0] * shape.cluster[1] * shape.cluster[2]
+    if size > 1:
+        numbers = numbers[np.argsort(cluster_numbers(numbers, shape), kind="stable")]
+        most = max(1, most // size) * size
+    return [numbers[first : first + most] for first in range(0, shape.blocks, most)]
 
 
 def _module_memory(kernel: Kernel, memory: GlobalMemory) -> None:

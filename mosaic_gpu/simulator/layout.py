@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.simulator.memory import LOCAL_WINDOW, MODULE_BASE, PARAM_WINDOW
 from mosaic_gpu.simulator.ptx import Function, Program, Variable
+
+if TYPE_CHECKING:
+    from mosaic_gpu.simulator.memory import Access
+
+#: The widest access, and so the widest unit that memory is divided into.
+WIDEST_ACCESS = 32
 
 
 @dataclass
@@ -15,6 +22,8 @@ class Layout:
 
     `params` gives the byte offset of each parameter of the entry, `shared_bytes` the static shared
     memory of a block (dynamic shared memory begins there), `local_bytes` the local memory of a thread.
+    `accesses` are the kernel's accesses to memory, numbered from 1 by place; `shared_unit` and `global_unit` the
+    bytes of the narrowest one; `fenced` says that blocks may pass data to one another.
     """
 
     addresses: dict[str, int] = field(default_factory=dict)
@@ -24,6 +33,20 @@ class Layout:
     param_bytes: int = 0
     shared_bytes: int = 0
     local_bytes: int = 0
+    accesses: list[Access] = field(default_factory=list)
+    shared_unit: int = 16
+    global_unit: int = WIDEST_ACCESS
+    fenced: bool = False
+
+    def note_access(self, access: Access) -> Access:
+        """Numbers an access of the kernel."""
+        self.accesses.append(access)
+        access.number = len(self.accesses)
+        if access.space in ("", "shared"):
+            self.shared_unit = min(self.shared_unit, access.total)
+        if access.space in ("", "global", "const"):
+            self.global_unit = min(self.global_unit, access.total)
+        return access
 
     def _put(self, key: str, space: str, address: int, variable: Variable) -> None:
         self.addresses[key], self.spaces[key], self.variables[key] = address, space, variable

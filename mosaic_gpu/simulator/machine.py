@@ -21,6 +21,8 @@ from mosaic_gpu.simulator.wave import Counters, Wave
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _FAIRNESS_STEPS = 1024
+#: Rounds in which all sleepers look again and find nothing changed, before that counts as a deadlock.
+_TIME_OUTS = 32
 
 
 class Scheduler:
@@ -35,8 +37,9 @@ class Scheduler:
         self.since: dict[int, int] = {}
         self.heap: list[int] = []
         self.parked: dict[int, list[Array]] = {}
-        self.steps = 0
+        self.steps = 1
         self.exits = False
+        self.time_outs = 0
 
     def run(self) -> None:
         """Runs until every thread has exited.  Raises SimulationError for a fault or a deadlock."""
@@ -53,7 +56,7 @@ class Scheduler:
                     continue
                 threads = ready
             successors = self._execute(block, threads)
-            if type(successors) is int and not self.pending and successors != EXIT:
+            if type(successors) is int and not self.pending and successors != EXIT and not self.wave.restless:
                 index = successors
                 continue
             self._add_all(successors, threads)
@@ -70,18 +73,31 @@ class Scheduler:
         if counters.limit and counters.instructions > counters.limit:
             raise self._over_limit(block, threads)
         if threads is None:
-            slots = self.full.V
-            frame = self.full
-            for operation in block.operations:
-                operation(slots, frame)
-            return block.ending(slots, frame)
+            self._operate(block, self.full)
+            return self._end(block, self.full)
         first, last = int(threads[0]), int(threads[-1])
         if last - first + 1 == n:
             frame = self._slice_frame(block, threads, slice(first, last + 1))
-            for operation in block.operations:
-                operation(frame.V, frame)
+            self._operate(block, frame)
         else:
             frame = self._gathered(block, threads)
+        return self._end(block, frame)
+
+    def _operate(self, block: Block, frame: Frame) -> None:
+        """Runs the operations; one by one with a look at each while there are uninitialised values."""
+        slots, bits = frame.V, self.wave.taint.bits
+        if bits:
+            self.wave.taint.run_block(block, slots, frame, 0)
+            return
+        for position, operation in enumerate(block.operations):
+            operation(slots, frame)
+            if bits:
+                self.wave.taint.run_block(block, slots, frame, position + 1)
+                return
+
+    def _end(self, block: Block, frame: Frame) -> Any:
+        if self.wave.taint.bits:
+            self.wave.taint.check_ending(block, frame.V, frame)
         return block.ending(frame.V, frame)
 
     def _slice_frame(self, block: Block, threads: Array, window: slice) -> Frame:
@@ -110,8 +126,7 @@ class Scheduler:
             if len(slots[slot]) > 1:
                 slots[slot] = slots[slot][threads]
         frame = Frame(wave, threads, n, slots)
-        for operation in block.operations:
-            operation(slots, frame)
+        self._operate(block, frame)
         for row in block.scatter:
             wave.storage[row.dtype][row.number][threads] = rows[row]
         return frame
@@ -159,12 +174,16 @@ class Scheduler:
 
     def _next(self) -> tuple[int, Array | None] | None:
         """The next block and its threads; None when all have exited."""
-        if not self.pending:
-            if not self.parked:
-                if self.wave.exited == self.wave.T:
-                    return None
+        if self.steps % _FAIRNESS_STEPS == 0 or (self.wave.bulk.flying and self.wave.timing.early()):
+            self.wave.bulk.advance()
+        self._take_woken()
+        while not self.pending:
+            if self.wave.exited == self.wave.T:
+                self.wave.bulk.finish()
+                return None
+            if not (self._retry_parked() or self.wave.bulk.advance() or self._time_out()):
                 raise self._deadlock()
-            self._retry_parked()
+            self._take_woken()
         self.steps += 1
         index = self.heap[0]
         if self.steps % _FAIRNESS_STEPS == 0 and len(self.pending) > 1:
@@ -174,6 +193,21 @@ class Scheduler:
         else:
             heapq.heappop(self.heap)
         return index, self._merge(self.pending.pop(index))
+
+    def _take_woken(self) -> None:
+        """Threads that an mbarrier has woken come back on the schedule."""
+        if self.wave.woken:
+            woken, self.wave.woken = self.wave.woken, []
+            for index, threads in woken:
+                self._add(index, threads)
+
+    def _time_out(self) -> bool:
+        """Nothing can run: those who sleep on an mbarrier are told that its phase is not complete.  False if that
+        has been tried often with no phase completed since."""
+        mbarriers = self.wave.mbarriers
+        self.time_outs = 0 if mbarriers.progress else self.time_outs + 1
+        mbarriers.progress = False
+        return self.time_outs < _TIME_OUTS and mbarriers.time_out()
 
     def _merge(self, sets: list[Array]) -> Array | None:
         if len(sets) == 1:
@@ -228,30 +262,31 @@ class Scheduler:
             what = f"the thread is not in the member mask {int(np.broadcast_to(members, len(ids))[position]):#x}"
             raise frame.error(mark.instruction, what, position)
 
-    def _retry_parked(self) -> None:
+    def _retry_parked(self) -> bool:
         """Nothing else can run: parked threads go on if an exit completed their warp, or if the rest of
-        their warp waits at another bar.warp.sync; else this is a deadlock."""
+        their warp waits at another bar.warp.sync; else they stay, and this returns False."""
+        if not self.parked:
+            return False
         parked, self.parked = self.parked, {}
         if self.exits:
             self.exits = False
             for index, sets in parked.items():
                 for some in sets:
                     self._add(index, some)
-            return
+            return True
         self.parked = parked
         meeting = {
             index: sets for index, sets in parked.items()
             if (mark := self.blocks[index].converge) is not None and mark.instruction.opcode == "bar"
         }  # fmt: skip
         if len(meeting) < 2:
-            raise self._deadlock()
+            return False
         everyone = self._merge([some for sets in meeting.values() for some in sets])
         everyone = self.wave.iota if everyone is None else everyone
         there, moved = self.wave.lane_bits(everyone), False
         for index, sets in meeting.items():
             moved |= self._pass_warp_barrier(index, sets, there)
-        if not moved:
-            raise self._deadlock()
+        return moved
 
     def _pass_warp_barrier(self, index: int, sets: list[Array], there: Array) -> bool:
         wave, block = self.wave, self.blocks[index]
@@ -273,7 +308,7 @@ class Scheduler:
         return True
 
     def _deadlock(self) -> SimulationError:
-        lines = self.wave.barriers.table()
+        lines = self.wave.barriers.table() + self.wave.mbarriers.table()
         for index, sets in self.parked.items():
             mark = self.blocks[index].converge
             assert mark is not None
@@ -295,6 +330,8 @@ class Scheduler:
         for state in self.wave.barriers.states.values():
             for waiting in state.waiting:
                 return waiting.instruction.source
+        for some in self.wave.mbarriers.waiting.values():
+            return some[0].instruction.source
         for index in self.parked:
             mark = self.blocks[index].converge
             return mark.instruction.source if mark else None

@@ -6,6 +6,7 @@ memory are one array for all resident blocks (threads), where a block (thread) h
 
     generic address     what
     SHARED_WINDOW + o   byte o of the block's shared memory
+    SHARED_WINDOW + ((r + 1) << 24) + o   byte o of the shared memory of the block of rank r in the cluster
     LOCAL_WINDOW + o    byte o of the thread's local memory
     PARAM_WINDOW + o    byte o of the kernel's parameters
     anything else       global and constant memory
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SHARED_WINDOW = 1 << 48
+#: An address of shared::cluster holds the block's rank in its cluster plus 1 from this bit on; 0 is the own block.
+RANK_SHIFT = 24
 LOCAL_WINDOW = 2 << 48
 PARAM_WINDOW = 3 << 48
 WINDOW_BYTES = 1 << 32
@@ -87,7 +90,19 @@ class GlobalMemory:
 
 
 class Access:
-    """How one instruction reaches memory: `total` bytes at V[slot] + offset, naturally aligned."""
+    """How one instruction reaches memory: `total` bytes at V[slot] + offset, naturally aligned.
+
+    `targets` are the registers (function, name) that a plain load writes, None for each that is thrown away; `number`
+    is its place among the kernel's accesses; `order` its memory order ("": a plain access), which is
+    `strong` if it is relaxed, volatile or more.  `remote` allows addresses of other blocks of the cluster in the
+    space "shared"; generic addresses always may be.
+    """
+
+    targets: tuple[tuple[str, str] | None, ...] = ()
+    number = 0
+    order = ""
+    strong = False
+    remote = False
 
     def __init__(self, instruction: Instruction, space: str, slot: int, offset: int, total: int, what: str) -> None:
         self.instruction, self.space, self.slot, self.total, self.what = instruction, space, slot, total, what
@@ -136,6 +151,9 @@ class Access:
         """The general case: the threads reach different regions, or one is out of bounds."""
         wave = frame.wave
         address = np.broadcast_to(address, frame.n)
+        if self.remote:
+            yield wave.shared, self._peers(address, frame, None), None
+            return
         if self.space in ("shared", "local"):
             own = wave.shared if self.space == "shared" else wave.local
             over = np.argmax(address + np.uint64(self.total) > own.size)
@@ -152,11 +170,35 @@ class Access:
             if region is None:
                 raise self._fault(None, address, int(chosen[0]), frame)
             offset = np.subtract(address[chosen], np.uint64(region.base))
+            if region is wave.shared:
+                parts.append((region, self._peers(offset, frame, chosen), chosen))
+                continue
             bad = offset + np.uint64(self.total) > region.size
             if bad.any():
                 raise self._fault(region, address, int(chosen[np.argmax(bad)]), frame)
             parts.append((region, self._index(region, offset, frame, chosen), chosen))
         yield from parts
+
+    def _peers(self, offset: Array, frame: Frame, chosen: Array | None) -> Array:
+        """Indexes into shared memory for offsets that may name another block of the cluster."""
+        wave, shared = frame.wave, frame.wave.shared
+        blocks = wave.block_of[frame.ids if chosen is None else frame.ids[chosen]]
+        rank = (offset >> np.uint64(RANK_SHIFT)).astype(np.int64) - 1
+        within = offset & np.uint64((1 << RANK_SHIFT) - 1)
+        bad = (within + np.uint64(self.total) > shared.size) | (rank >= wave.cluster_blocks.shape[1])
+        if bad.any():
+            at = int(np.argmax(bad))
+            where = f"byte {_signed(int(offset[at]))} of {shared.name} ({shared.size} bytes)"
+            if 0 <= rank[at] < 16:
+                where = f"byte {int(within[at])} of {shared.name} ({shared.size} bytes) of the block of rank {rank[at]}"
+                where += f" in a cluster of {wave.cluster_blocks.shape[1]}"
+            position = at if chosen is None else int(chosen[at])
+            raise self.error(f"out-of-bounds {self.what}: {self.total} bytes at {where}", frame, position)
+        if self.total > 1 and int(np.bitwise_or.reduce(within)) & (self.total - 1):
+            self._misaligned(shared, within, frame, chosen)
+        blocks = np.where(rank < 0, blocks, wave.peer(blocks, np.maximum(rank, 0)))
+        index: Array = (within >> np.uint64(self.shift)).astype(np.int64) + blocks * (shared.stride >> self.shift)
+        return index
 
     def _misaligned(self, region: Region, offset: Array, frame: Frame, chosen: Array | None) -> None:
         position = int(np.argmax((offset & np.uint64(self.total - 1)) != 0))

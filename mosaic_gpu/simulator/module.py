@@ -51,6 +51,7 @@ class Module:
         cluster: Dims = (1, 1, 1),
         shared_bytes: int = 0,
         seed: int = 0,
+        races: bool = True,
         instruction_limit: int = 0,
         print: Callable[[str], object] | None = None,
     ) -> LaunchResult:
@@ -65,6 +66,7 @@ class Module:
           shared_bytes: dynamic shared memory of a block.
           seed: draws the times of asynchronous work (wgmma, bulk copies) among those that are legal; 0, the
             default, does everything as late as it may.
+          races: look for races, accesses to the same memory that nothing orders.
           instruction_limit: thread-instructions after which the launch is stopped; 0 means no limit.
           print: called with each text that the kernel prints; by default it goes to sys.stdout.
         Raises:
@@ -78,7 +80,7 @@ class Module:
             raise SimulationError(f"there is no kernel `{entry}`", expected=", ".join(self.kernels) or "none")
         return launch(
             self.kernels[entry], grid, block, args, cluster=cluster, shared_bytes=shared_bytes,
-            instruction_limit=instruction_limit, print_text=print, seed=seed,
+            instruction_limit=instruction_limit, print_text=print, seed=seed, races=races,
         )  # fmt: skip
 
 

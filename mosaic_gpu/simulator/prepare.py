@@ -7,7 +7,6 @@ given rows, and each instruction turned into an operation by its `exec_` functio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,19 +14,14 @@ import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.simulator import control
+from mosaic_gpu.simulator.assignment import Effects, effects_of, registers, unassigned
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.layout import Layout, lay_out
 from mosaic_gpu.simulator.ptx import (
-    Address,
     Function,
     Instruction,
-    Negated,
-    Operand,
-    Pair,
     Program,
     Register,
-    Sink,
-    Vector,
     unsupported,
 )
 from mosaic_gpu.simulator.registry import INSTRUCTIONS, Decoder, Ending, Operation
@@ -42,6 +36,7 @@ class Block:
 
     `converge` is set where the block starts with an instruction that waits for the threads of its mask.
     `gather` are the rows whose values the block needs, `scatter` those whose values it leaves behind.
+    `effects` are the registers that each instruction uses, `steps` the same beside each operation.
     """
 
     index: int
@@ -55,6 +50,8 @@ class Block:
     scatter: frozenset[Row] = frozenset()
     rows: dict[Row, list[tuple[int, View]]] = field(default_factory=dict)
     per_thread: tuple[int, ...] = ()
+    steps: list[Effects | None] = field(default_factory=list)
+    effects: list[Effects] = field(default_factory=list)
 
 
 @dataclass
@@ -67,6 +64,8 @@ class Kernel:
     start: int
     slots: Slots
     layout: Layout
+    #: (function, register) of registers that may be read before they are written.
+    unassigned: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def shared_bytes(self) -> int:
@@ -107,6 +106,9 @@ def prepare(program: Program, entry: Function) -> Kernel:
         context = control.Context(program, function, layout, slots, blocks.targets, first, end)
         for number, (start, stop) in enumerate(blocks.ranges):
             kernel.blocks.append(_block(context, blocks.base + number, start, stop))
+        passed = {v.name for v in (*function.returns, *function.params)}
+        missing = unassigned(kernel.blocks[blocks.base :], blocks.targets, function.tables) - passed
+        kernel.unassigned |= {(function.name, name) for name in missing}
     return kernel
 
 
@@ -162,26 +164,6 @@ class _Cutter:
         self.targets = {label: number[at] for label, at in function.labels.items()}
 
 
-def _registers(operand: Operand) -> Iterator[Register]:
-    if isinstance(operand, Register):
-        yield operand
-    elif isinstance(operand, Negated):
-        yield operand.register
-    elif isinstance(operand, Address):
-        if isinstance(operand.base, Register):
-            yield operand.base
-        for item in operand.extra:
-            yield from _registers(item)
-    elif isinstance(operand, Vector | Pair):
-        for item in operand:
-            if isinstance(item, tuple) and not isinstance(item, Register | Negated | Address | Vector | Pair | Sink):
-                for inner in item:
-                    if isinstance(inner, tuple):
-                        yield from _registers(inner)
-            else:
-                yield from _registers(item)
-
-
 def _allocate_rows(function: Function, ranges: list[tuple[int, int]], slots: Slots) -> None:
     """Gives rows to the registers that live inside one block, shared by a linear scan; the others get a
     row of their own when they are first seen.
@@ -197,8 +179,8 @@ def _allocate_rows(function: Function, ranges: list[tuple[int, int]], slots: Slo
             instruction = function.instructions[position]
             entry = INSTRUCTIONS.get(instruction.opcode)
             dests = entry.dests if entry is not None and instruction.guard is None else 0
-            written = {r.name for o in instruction.operands[:dests] for r in _registers(o)}
-            read = {r.name for o in instruction.operands[dests:] for r in _registers(o)}
+            written = {r.name for o in instruction.operands[:dests] for r in registers(o)}
+            read = {r.name for o in instruction.operands[dests:] for r in registers(o)}
             if instruction.guard is not None:
                 read.add(instruction.guard.name)
             if instruction.opcode == "wgmma":
@@ -225,7 +207,7 @@ def _linear_scan(
     spans: dict[str, list[int]],
     home: dict[str, int],
 ) -> None:
-    types = {r.name: r for i in function.instructions for o in i.operands for r in _registers(o)}
+    types = {r.name: r for i in function.instructions for o in i.operands for r in registers(o)}
     free: dict[str, list[Row]] = {}
     block = -1
     ending: list[tuple[int, Row]] = []
@@ -256,13 +238,17 @@ def _block(context: control.Context, index: int, start: int, stop: int) -> Block
     context.next_block = index + 1
     for passing in context.returns.pop(index, ()):
         block.operations.append(passing.copy)
+        block.steps.append(None)
     for instruction in body:
         if control.is_ending(instruction):
             block.ending = control.ending(context, instruction, used)
+            block.effects.append(context.effects)
             continue
         operation = _operation(instruction, context, used)
+        block.effects.append(context.effects)
         if operation is not None:
             block.operations.append(operation)
+            block.steps.append(context.effects)
         block.converge = block.converge or context.take_converge()
     if not body or not control.is_ending(body[-1]):
         last = index + 1 == context.end_block
@@ -317,6 +303,7 @@ def _operation(instruction: Instruction, context: control.Context, used: _Uses) 
     decoder = Decoder(instruction, context.slots, context.layout)
     operation = entry.build(decoder)
     decoder.finish()
+    context.effects = effects_of(instruction, decoder.reads, decoder.writes, context.slots)
     if entry.converges and decoder.member_mask is not None and instruction.guard is None:
         mask = context.slots.views[decoder.member_mask]
         everyone = isinstance(mask, np.ndarray) and int(mask[0]) == 0xFFFFFFFF

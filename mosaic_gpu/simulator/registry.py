@@ -106,6 +106,7 @@ class Decoder:
         self.writes: list[int] = []
         self.member_mask: int | None = None
         self.warpgroup = False
+        self.order = ""
 
     def fail(self, what: str) -> SimulationError:
         """The error for an instruction that PTX does not allow."""

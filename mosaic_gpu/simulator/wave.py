@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mosaic_gpu.simulator.barriers import Barriers
+from mosaic_gpu.simulator.bulk import BulkCopies
 from mosaic_gpu.simulator.copies import Copies
+from mosaic_gpu.simulator.mbarriers import Mbarriers
 from mosaic_gpu.simulator.memory import (
     LOCAL_WINDOW,
     PARAM_WINDOW,
@@ -19,11 +21,13 @@ from mosaic_gpu.simulator.memory import (
     Region,
 )
 from mosaic_gpu.simulator.slots import View
+from mosaic_gpu.simulator.taint import Taint
 from mosaic_gpu.simulator.timing import Timing
 from mosaic_gpu.simulator.warpgroups import Warpgroups
 
 if TYPE_CHECKING:
     from mosaic_gpu.simulator.prepare import Kernel
+    from mosaic_gpu.simulator.races import Races
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ALIGN = 128
@@ -65,16 +69,20 @@ def _strided(nbytes: int) -> int:
 
 
 class Wave:
-    """Blocks `first` to `first + blocks - 1` of a launch.  Threads are numbered block by block; a warp's
-    threads are neighbours, and the last warp of a block may have fewer than 32."""
+    """The blocks with the given `numbers` of a launch.  Threads are numbered block by block; a warp's threads
+    are neighbours, and the last warp of a block may have fewer than 32."""
+
+    #: The race detector, if it is on.
+    races: Races | None = None
 
     def __init__(
-        self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, first: int, blocks: int,
+        self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, numbers: Array,
         emit: Callable[[str], None], counters: Counters, seed: int = 0,
     ) -> None:  # fmt: skip
         per_block = shape.threads
         self.kernel, self.shape, self.memory, self.params = kernel, shape, memory, params
-        self.first, self.blocks = first, blocks
+        self.numbers, self.blocks = numbers, len(numbers)
+        blocks = self.blocks
         self.per_block = per_block
         self.T = blocks * per_block
         self.iota = np.arange(self.T, dtype=np.int64)
@@ -89,14 +97,18 @@ class Wave:
         self.alive = np.full(blocks, per_block, np.int64)
         self.exited = 0
         self.emit, self.counters = emit, counters
-        self.cluster_of = self._cluster_numbers()
+        self.cluster_of, self.cluster_blocks, self.rank = self._clusters()
         self.barriers = Barriers(self)
         self.copies = Copies(self.T)
         self.timing = Timing(seed)
         self.warpgroups = Warpgroups(self)
+        self.woken: list[tuple[int, Array]] = []
+        self.mbarriers = Mbarriers(self)
+        self.bulk = BulkCopies(self)
         self._starts: dict[tuple[str, int, int], Array] = {}
         self._memories(kernel.shared_bytes + shape.shared_bytes, kernel.local_bytes)
         self.slots = self._materialise()
+        self.taint = Taint(self)
 
     def _memories(self, shared_bytes: int, local_bytes: int) -> None:
         stride = _strided(shared_bytes)
@@ -111,16 +123,25 @@ class Wave:
             stride=stride,
         )  # fmt: skip
 
-    def _cluster_numbers(self) -> Array:
-        """The cluster of each resident block, numbered from 0 by first appearance in the wave."""
-        if self.shape.cluster == (1, 1, 1):
-            return np.arange(self.blocks)
-        numbers = np.zeros(self.blocks, np.int64)
-        blocks, cluster = np.arange(self.first, self.first + self.blocks), self.shape.cluster
+    def _clusters(self) -> tuple[Array, Array, Array]:
+        """(the cluster of each resident block, the resident blocks of each cluster by rank, each block's rank).
+        The clusters are numbered as they come in the wave, which holds all blocks of each."""
+        shape, cluster = self.shape, self.shape.cluster
+        if cluster == (1, 1, 1):
+            each = np.arange(self.blocks)
+            return each, each[:, None], np.zeros(self.blocks, np.int64)
+        number = cluster_numbers(self.numbers, shape)
+        rank = np.zeros(self.blocks, np.int64)
         for axis in (2, 1, 0):
-            count = self.shape.grid[axis] // cluster[axis]
-            numbers = numbers * count + _coordinate(blocks, self.shape.grid, axis) // cluster[axis]
-        return np.unique(numbers, return_inverse=True)[1]
+            rank = rank * cluster[axis] + _coordinate(self.numbers, shape.grid, axis) % cluster[axis]
+        number = np.unique(number, return_inverse=True)[1]
+        members = np.zeros((int(number.max()) + 1, cluster[0] * cluster[1] * cluster[2]), np.int64)
+        members[number, rank] = np.arange(self.blocks)
+        return number, members, rank
+
+    def block_number(self, block: int) -> int:
+        """The number in the grid of a resident block."""
+        return int(self.numbers[block])
 
     def clock(self) -> int:
         """The time that %clock shows: the thread-instructions run so far."""
@@ -146,6 +167,15 @@ class Wave:
         """Per warp, the bits of the lanes that are among `threads`."""
         bits = np.bincount(self.warp_of[threads], weights=np.exp2(self.lane[threads]), minlength=self.warps)
         return bits.astype(np.uint32)
+
+    @property
+    def restless(self) -> bool:
+        """True if something may happen besides the threads that run: sleepers have woken, copies are in flight."""
+        return bool(self.woken or self.bulk.flying)
+
+    def peer(self, blocks: Array, ranks: Array) -> Array:
+        """The resident blocks of the given ranks in the clusters of `blocks`; ranks must be in range."""
+        return self.cluster_blocks[self.cluster_of[blocks], ranks]
 
     def whole_warpgroups(self, there: Array) -> Array:
         """Per warp, whether all lanes of its warpgroup (four warps from a multiple of four on) are in `there`."""
@@ -191,7 +221,7 @@ class Wave:
             case "nwarpid":
                 return self.warps_per_block
             case "smid":
-                return (self.block_of + self.first) % _MULTIPROCESSORS
+                return self.numbers[self.block_of] % _MULTIPROCESSORS
             case "nsmid":
                 return _MULTIPROCESSORS
             case "dynamic_smem_size":
@@ -199,8 +229,7 @@ class Wave:
             case "total_smem_size" | "aggr_smem_size":
                 return shape.shared_bytes + self.kernel.shared_bytes
             case "cluster_ctarank":
-                x, y, z = (self._by_axis("cluster_ctaid", axis) for axis in range(3))
-                return x + cluster[0] * (y + cluster[1] * z)
+                return self.rank[self.block_of]
             case "cluster_nctarank":
                 return cluster[0] * cluster[1] * cluster[2]
             case "is_explicit_cluster":
@@ -228,18 +257,27 @@ class Wave:
             return np.array([sizes[stem][axis]], np.int64)
         if stem == "tid":
             return _coordinate(self.tid, shape.block, axis)
-        block = _coordinate(self.block_of + self.first, shape.grid, axis)
+        block = _coordinate(self.numbers[self.block_of], shape.grid, axis)
         if stem == "ctaid":
             return block
         return block % shape.cluster[axis] if stem == "cluster_ctaid" else block // shape.cluster[axis]
 
     def describe(self, thread: int) -> str:
         """Where a thread stands: block, thread, warp, lane."""
-        block = int(self.block_of[thread]) + self.first
+        block = self.block_number(int(self.block_of[thread]))
         tid = int(self.tid[thread])
         where = [tuple(int(_coordinate(np.array(v), s, a)) for a in range(3))
                  for v, s in ((block, self.shape.grid), (tid, self.shape.block))]  # fmt: skip
         return f"block {where[0]}, thread {where[1]}, warp {tid // 32}, lane {tid % 32}"
+
+
+def cluster_numbers(blocks: Array, shape: Shape) -> Array:
+    """The cluster in the grid of each block."""
+    numbers = np.zeros(len(blocks), np.int64)
+    for axis in (2, 1, 0):
+        size = shape.cluster[axis]
+        numbers = numbers * (shape.grid[axis] // size) + _coordinate(blocks, shape.grid, axis) // size
+    return numbers
 
 
 def _coordinate(linear: Array, size: tuple[int, int, int], axis: int) -> Array:

@@ -115,5 +115,6 @@ def test_shared_atomics_are_per_block() -> None:
     ld.shared.u32 %r4, [%r1];
     mad.wide.u32 %a1, %r3, 4, %a0; st.global.u32 [%a1], %r4;"""
     out = np.zeros(5, np.uint32)
-    launch(body, [out], grid=5, block=48, declarations=".shared .align 4 .b8 s[4];")
+    shared = ".shared .align 4 .b8 s[4];"
+    launch(body, [out], grid=5, block=48, declarations=shared, races=False)
     np.testing.assert_array_equal(out, 48 * np.arange(5))

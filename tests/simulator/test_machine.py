@@ -187,8 +187,8 @@ def test_bar_warp_sync_joins_the_lanes_of_two_branches() -> None:
 def test_a_spin_lock_lets_its_holder_run() -> None:
     body = (
         START
-        + """L: atom.global.cas.b32 %r4, [%a0], 0, 1; setp.ne.u32 %p0, %r4, 0; @%p0 bra L;
-    ld.global.u32 %r5, [%a0+4]; add.u32 %r5, %r5, 1; st.global.u32 [%a0+4], %r5;
+        + """L: atom.global.cas.b32 %r4, [%a0], 0, 1; setp.ne.u32 %p0, %r4, 0; @%p0 bra L; membar.gl;
+    ld.global.u32 %r5, [%a0+4]; add.u32 %r5, %r5, 1; st.global.u32 [%a0+4], %r5; membar.gl;
     atom.global.exch.b32 %r6, [%a0], 0;"""
     )
     out = np.zeros(2, np.uint32)
@@ -336,7 +336,7 @@ def test_a_cluster_barrier_joins_the_blocks_of_a_cluster() -> None:
     body = (
         START
         + """mov.u32 %r4, %cluster_ctarank; mov.u32 %r5, %clusterid.x; atom.global.add.u32 %r6, [%a0], 1;
-    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.global.u32 %r7, [%a0]; add.u64 %a1, %a1, 4;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.volatile.global.u32 %r7, [%a0]; add.u64 %a1, %a1, 4;
     st.global.u32 [%a1], %r7;"""
     )
     out = np.zeros(129, np.uint32)

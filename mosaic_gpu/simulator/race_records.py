@@ -1,0 +1,109 @@
+"""Who last touched each unit of memory; see `races.py`.
+
+A record is one 64-bit number, 0 for none:
+
+    bits 40-62   time
+    bits 26-39   number of the access among the kernel's (0: one without a number)
+    bit  25      of a read: other warps have read the unit too, and their reads are kept beside it
+    bit  24      the access is strong: an atomic, or volatile, relaxed, acquire, release
+    bits 0-23    the thread's number in its wave
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mosaic_gpu.simulator.memory import Access
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TIME_SHIFT = 40
+_ACCESS_SHIFT = 26
+_ACCESS_MASK = (1 << TIME_SHIFT - _ACCESS_SHIFT) - 1
+STRONG = 1 << 24
+SEVERAL = 1 << 25
+THREAD_MASK = STRONG - 1
+#: The widest access.
+_WIDEST = 32
+
+
+def access_bits(access: Access) -> int:
+    """The part of a record that says which access it was."""
+    return min(access.number, _ACCESS_MASK) << _ACCESS_SHIFT | (STRONG if access.strong else 0)
+
+
+def access_number(record: int) -> int:
+    """The number of a record's access."""
+    return record >> _ACCESS_SHIFT & _ACCESS_MASK
+
+
+def _rows(array: Array, k: int) -> Array:
+    return array if k == 1 else array.reshape(-1, k)
+
+
+class SharedRecords:
+    """The records of shared memory of all blocks: the last write and the last read of each unit, and where several
+    warps of the block (or of its cluster) read it, the last read by each.  `k` is the number of units of an access."""
+
+    def __init__(self, nbytes: int, unit: int, warps: int) -> None:
+        self.units = nbytes // unit
+        self._written = np.zeros(self.units, np.int64)
+        self._read = np.zeros(self.units, np.int64)
+        self._reads = np.zeros(warps * self.units, np.int64)
+
+    def written(self, k: int) -> Array:
+        """The last writes."""
+        return _rows(self._written, k)
+
+    def read(self, k: int) -> Array:
+        """The last reads."""
+        return _rows(self._read, k)
+
+    def reads(self, k: int, warp: int) -> Array:
+        """The last reads by a warp, of the units marked with SEVERAL."""
+        return _rows(self._reads[warp * self.units : (warp + 1) * self.units], k)
+
+    def keep(self, k: int, warps: Array, index: Array, records: Array) -> None:
+        """Keeps reads by `warps` beside the last read."""
+        table = _rows(self._reads, k)
+        flat = warps * (self.units // k) + (index if records.ndim == 1 else index[:, None])
+        if records.ndim == 1:
+            table[flat] = records
+        else:
+            table[flat, np.arange(k)] = records
+
+
+class GlobalRecords:
+    """The records of a buffer: the last write and the last read of each unit."""
+
+    def __init__(self, nbytes: int, unit: int) -> None:
+        self.units = (nbytes + _WIDEST) // _WIDEST * (_WIDEST // unit)
+        self.was_written = False
+        self._written: Array | None = None
+        self._reads: Array | None = None
+
+    def written(self, k: int) -> Array:
+        """The last writes."""
+        if self._written is None:
+            self._written = np.zeros(self.units, np.int64)
+        return _rows(self._written, k)
+
+    def reads(self, k: int) -> Array:
+        """The last reads."""
+        if self._reads is None:
+            self._reads = np.zeros(self.units, np.int64)
+        return _rows(self._reads, k)
+
+    def mark_read(self, k: int, where: Any, ids: Array, bits: int) -> None:
+        """The threads read at `where`; `bits` is the rest of their record."""
+        table = self.reads(k)
+        if not isinstance(where, slice) and len(where) == 1:
+            table[where] = int(ids[-1]) + bits
+        elif k > 1:
+            table[where] = (ids + bits)[:, None]
+        elif isinstance(where, slice):
+            np.add(ids, bits, out=table[where])
+        else:
+            table[where] = ids + bits
