@@ -39,6 +39,8 @@ def with_layout(type_: ir.Type, layout: Layout | None) -> ir.Type:
 LAYOUT_NAMES = ("mgpu.lhs_layout", "mgpu.rhs_layout", "mgpu.acc_layout")
 """Attributes of a `mgpu.dot`: the layouts in which it takes its operands (none for a reference); the last one is the
 result's, too."""
+PREFERRED_LAYOUT = "mgpu.preferred_layout"
+"""Attribute of an elementwise op until layouts are assigned: what its tiles had better have."""
 
 
 def named_layout(op: Any, name: str) -> Layout | None:

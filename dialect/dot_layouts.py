@@ -117,6 +117,26 @@ def _warp_images(
     return tuple(low), tuple(high)
 
 
+def fma_layout(m: int, n: int, num_warps: int) -> Layout | None:
+    """A layout for outer products of rows in shared memory: each thread has squares of neighbours.
+
+    With squares of 4 x 4, lanes 4 x 8 of them, a warp reads 64 bytes of one row and 128 of the other for 512
+    multiply-adds, each in one pass over the banks.  None where the tile is too small for every thread to have a part.
+    """
+    side = next((s for s in (4, 2, 1) if s * s * 32 * num_warps <= m * n and 4 * s <= m and 8 * s <= n), None)
+    if side is None:
+        return None
+    grid = warp_grid(m, n, num_warps, 4 * side, 8 * side)
+    low, high = _warp_images(grid, 4 * side, 8 * side, num_warps)
+    inner = [1 << i for i in range(ceil_log2(side))]
+    return Layout(
+        (4 * side * grid[0], 8 * side * grid[1]),
+        (*((0, c) for c in inner), *((r, 0) for r in inner)),
+        ((0, side), (0, 2 * side), (0, 4 * side), (side, 0), (2 * side, 0)),
+        tuple((a[0], b[1]) for a, b in zip(low, high, strict=True)),
+    )
+
+
 @dataclass(frozen=True)
 class WgmmaPlan:
     """How a dot of M x N is dealt out to warpgroups; warpgroups beyond `along_m` x `along_n` replicate.

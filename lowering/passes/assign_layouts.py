@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.attrs import layout_attr
+from mosaic_gpu.dialect.attrs import PREFERRED_LAYOUT, layout_attr
 from mosaic_gpu.dialect.bits import ceil_log2
 from mosaic_gpu.dialect.layouts import LANE_BITS, Layout
 from mosaic_gpu.dialect.ops_tile import ConvertLayoutOp
@@ -85,6 +85,8 @@ class _Rewriter:
             shape = tuple(use.op.operands[use.operand].type.shape)
             layout = default_layout(shape, self.num_warps) if use.node is None else self.layout(use.node)
             self.demand(use.op, use.operand, layout)
+        for preference in self.graph.preferences:
+            del preference.op.attributes[PREFERRED_LAYOUT]
         self.pin_scalars()
         self.meet_demands()
         self.move_anchors()

@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import arith, ir, math, scf
+from mosaic_gpu.dialect.attrs import PREFERRED_LAYOUT, layout_attr
+from mosaic_gpu.dialect.dot_layouts import fma_layout
+from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_tile import SliceOp
 from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, storage_bits, tile_type
 from mosaic_gpu.lowering.dots import dot_of
@@ -40,10 +43,11 @@ class ExpandDots:
 
     def apply(self, module: ir.Module, options: LoweringOptions) -> None:
         for kernel in kernels(module):
+            num_warps = ir.IntegerAttr(kernel.attributes["num_warps"]).value
             for op in list(walk(body_of(kernel))):
                 if op.name == "mgpu.dot" and dot_of(op).kind == "fma":
                     with ir.InsertionPoint(op), op.location:
-                        total = _expanded(op)
+                        total = _expanded(op, num_warps)
                     op.results[0].replace_all_uses_with(total)
                     op.erase()
 
@@ -95,7 +99,7 @@ def _widened(row: ir.Value, element: ir.Type, is_unsigned: bool) -> ir.Value:
     return (arith.ExtUIOp if is_unsigned else arith.ExtSIOp)(type_, row).result
 
 
-def _expanded(op: Any) -> ir.Value:
+def _expanded(op: Any, num_warps: int) -> ir.Value:
     """The value of a dot as loops at the insertion point."""
     facts = dot_of(op)
     lhs, rhs, total = op.operands
@@ -105,10 +109,11 @@ def _expanded(op: Any) -> ir.Value:
     )
     contracted = facts.k
     row_bytes = sum(s.rows * storage_bits(element_of(s.tile.type)) // 8 for s in sides)
+    layout = fma_layout(facts.m, facts.n, num_warps)
     most = max(UNROLLED, STAGED_BYTES // row_bytes // UNROLLED * UNROLLED)
     for start in range(0, contracted, most):
         count = min(most, contracted - start)
-        total = _accumulated([s.staged(start, count) for s in sides], count, total)
+        total = _accumulated([s.staged(start, count) for s in sides], count, total, layout)
     return total
 
 
@@ -117,7 +122,7 @@ def _k_first(value: ir.Value, has_k_first: bool, is_unsigned: bool) -> _Operand:
     return _Operand(tile if has_k_first else emit.transpose(tile, [1, 0]), is_unsigned)
 
 
-def _accumulated(sides: Sequence[_Staged], count: int, total: ir.Value) -> ir.Value:
+def _accumulated(sides: Sequence[_Staged], count: int, total: ir.Value, layout: Layout | None) -> ir.Value:
     """`total` and the outer products of `count` rows of both sides."""
     whole = count // UNROLLED * UNROLLED
     if whole > UNROLLED:
@@ -126,18 +131,22 @@ def _accumulated(sides: Sequence[_Staged], count: int, total: ir.Value) -> ir.Va
             inner = loop.inner_iter_args[0]
             for i in range(UNROLLED):
                 k = arith.AddIOp(loop.induction_variable, emit.int_constant(i)).result if i else loop.induction_variable
-                inner = _outer_product(sides, k, inner)
+                inner = _outer_product(sides, k, inner, layout)
             scf.YieldOp([inner])
         total, start = loop.results[0], whole
     else:
         start = 0
     for k in range(start, count):
-        total = _outer_product(sides, emit.int_constant(k), total)
+        total = _outer_product(sides, emit.int_constant(k), total, layout)
     return total
 
 
-def _outer_product(sides: Sequence[_Staged], k: ir.Value, total: ir.Value) -> ir.Value:
+def _outer_product(sides: Sequence[_Staged], k: ir.Value, total: ir.Value, layout: Layout | None) -> ir.Value:
+    """`total` and the product of two rows; `layout`: what suits the loads of floats."""
     left, right = (side.at(k, total.type, dim) for dim, side in enumerate(sides))
     if isinstance(element_of(total.type), ir.IntegerType):
         return arith.AddIOp(total, arith.MulIOp(left, right).result).result
-    return math.FmaOp(left, right, total).result
+    product = math.FmaOp(left, right, total)
+    if layout is not None:
+        product.operation.attributes[PREFERRED_LAYOUT] = layout_attr(layout)
+    return product.result

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from mosaic_gpu.dialect.bits import ceil_log2
 from mosaic_gpu.dialect.layouts import WARP_SIZE, Layout
 from mosaic_gpu.lowering.passes.layout_costs import access_cost, conversion_cost, reduction_cost
-from mosaic_gpu.lowering.passes.layout_graph import Anchor, Demand, Edge, Graph, Reduction
+from mosaic_gpu.lowering.passes.layout_graph import Anchor, Demand, Edge, Graph, Preference, Reduction
 from mosaic_gpu.lowering.views import RefView, vector_elements
 
 Shape = tuple[int, ...]
@@ -36,6 +36,7 @@ class _Class:
     edges: list[Edge] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
+    preferences: list[Preference] = field(default_factory=list)
     work: int = 0
 
 
@@ -98,6 +99,8 @@ class _Chooser:
         for demand in graph.demands:
             if demand.node is not None:
                 self.classes[find(demand.node)].demands.append(demand)
+        for preference in graph.preferences:
+            self.classes[find(preference.node)].preferences.append(preference)
         for node_number, weight in graph.work:
             self.classes[find(node_number)].work += weight
 
@@ -150,8 +153,8 @@ class _Chooser:
     def _candidates(self, cls: _Class) -> list[Layout]:
         # First, so that they win where the cost is equal: what tiles of this shape have already.
         found: dict[Layout, None] = dict.fromkeys(self.used[cls.shape])
-        for demand in cls.demands:
-            found[demand.layout] = None
+        for wish in (*cls.demands, *cls.preferences):
+            found[wish.layout] = None
         for anchor in cls.anchors:
             found[preferred(anchor.view, self.num_warps, cls.shape)] = None
             for order in self._kept_first(cls):
@@ -191,6 +194,8 @@ class _Chooser:
         for demand in cls.demands:
             ways = (demand.layout, layout) if demand.operand is None else (layout, demand.layout)
             total += demand.weight * conversion_cost(*ways, cls.shape, cls.element_bytes)
+        for preference in cls.preferences:
+            total += preference.weight * conversion_cost(layout, preference.layout, cls.shape, cls.element_bytes)
         for reduction in cls.reductions:
             total += reduction.weight * reduction_cost(layout, cls.shape, reduction.axes, cls.element_bytes)
         for edge in cls.edges:

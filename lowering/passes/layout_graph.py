@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, named_layout
+from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, PREFERRED_LAYOUT, named_layout
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import storage_bits
@@ -94,6 +94,16 @@ class Demand:
 
 
 @dataclass(frozen=True)
+class Preference:
+    """`op`, elementwise on tiles of `node`, had better be in `layout`: anything else counts as a conversion."""
+
+    op: Any
+    node: int
+    layout: Layout
+    weight: int
+
+
+@dataclass(frozen=True)
 class Pin:
     """A bitcast between a scalar and a tile (operand 0 or the result), all of which each thread holds."""
 
@@ -124,6 +134,7 @@ class Graph:
     free_uses: list[FreeUse] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
+    preferences: list[Preference] = field(default_factory=list)
     work: list[tuple[int, int]] = field(default_factory=list)
 
     def find(self, node: int) -> int:
@@ -224,6 +235,13 @@ def _visit(graph: Graph, op: Any, weight: int) -> None:
 
 def _elementwise(graph: Graph, op: Any, weight: int) -> None:
     graph.tie(op, list(enumerate(op.operands)), op.results, weight)
+
+
+def _fma(graph: Graph, op: Any, weight: int) -> None:
+    node = graph.tie(op, list(enumerate(op.operands)), op.results, weight)
+    layout = named_layout(op, PREFERRED_LAYOUT)
+    if node is not None and layout is not None:
+        graph.preferences.append(Preference(op, node, layout, weight))
 
 
 def _free(graph: Graph, op: Any, weight: int) -> None:
@@ -412,6 +430,7 @@ _RULES: dict[str, Rule] = {
     "mgpu.store": _store,
     "mgpu.gather": _indexed,
     "mgpu.scatter": _indexed,
+    "math.fma": _fma,
     "mgpu.dot": _dot,
     "mgpu.debug_print": _print,
     "scf.for": _for,

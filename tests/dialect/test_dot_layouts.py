@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mosaic_gpu.dialect.dot_layouts import mma_layouts, warp_grid, wgmma_layouts, wgmma_plan
+from mosaic_gpu.dialect.dot_layouts import fma_layout, mma_layouts, warp_grid, wgmma_layouts, wgmma_plan
 from mosaic_gpu.dialect.layouts import Layout, element_ids
 
 Formula = Callable[[int, int], tuple[int, int]]
@@ -164,3 +164,22 @@ def test_an_accumulator_becomes_a_left_operand_inside_of_each_thread() -> None:
     lhs, acc = wgmma_layouts(16, wgmma_plan(128, 128, 8), 8)
     assert conversion(acc, lhs, (128, 128)).kind == "registers"
     assert isinstance(lhs, Layout)
+
+
+@pytest.mark.parametrize(("m", "n", "num_warps"), [(128, 128, 8), (64, 64, 4), (32, 64, 4), (128, 32, 2), (24, 40, 1)])
+def test_squares_of_neighbours_for_multiply_adds(m: int, n: int, num_warps: int) -> None:
+    """Every element is held once, and a warp's vectors of a row fall into different banks or are the same words."""
+    layout = fma_layout(m, n, num_warps)
+    assert layout is not None
+    assert layout.free_threads == 0
+    ids = element_ids(layout, (m, n))
+    assert sorted(ids[ids >= 0].tolist()) == list(range(m * n))
+    lanes = layout.coordinates((m, n))[:32, 0]
+    for dim in range(2):
+        words = {word for start in set(lanes[:, dim].tolist()) for word in range(start, start + 4)}
+        assert len({word % 32 for word in words}) == len(words)
+
+
+@pytest.mark.parametrize(("m", "n", "num_warps"), [(1, 64, 1), (8, 8, 4), (4, 4, 1)])
+def test_small_tiles_have_no_squares(m: int, n: int, num_warps: int) -> None:
+    assert fma_layout(m, n, num_warps) is None
