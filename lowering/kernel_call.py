@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mosaic_gpu.lowering.jaxpr.compat import is_symbolic
 from mosaic_gpu.lowering.options import LoweringOptions
 
 
@@ -45,11 +46,25 @@ class KernelCall:
         return (*self.index_avals, *(block.array_aval for block in self.grid_mapping.block_mappings))
 
     @property
+    def symbols(self) -> tuple[Any, ...]:
+        """The sizes of arrays that are not known (expressions of dimension variables), each once.
+
+        Each is an operand, an int32 of rank 0, behind the bounds.
+        """
+        sizes = [size for aval in self.array_avals for size in aval.shape]
+        return tuple(dict.fromkeys(size for size in sizes if is_symbolic(size)))
+
+    @property
+    def num_scalars(self) -> int:
+        """How many operands there are in front of the arrays: bounds and sizes."""
+        return self.num_bounds + len(self.symbols)
+
+    @property
     def num_operands(self) -> int:
-        """How many arrays the kernel is given: bounds, index operands and inputs."""
-        return self.num_bounds + len(self.index_avals) + int(self.grid_mapping.num_inputs)
+        """How many operands the kernel is given: bounds, sizes, index operands and inputs."""
+        return self.num_scalars + len(self.index_avals) + int(self.grid_mapping.num_inputs)
 
     @property
     def aliases(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (operand, result) that are one array; bounds count as operands here."""
-        return tuple((self.num_bounds + source, target) for source, target in self.input_output_aliases)
+        """Pairs (operand, result) that are one array; bounds and sizes count as operands here."""
+        return tuple((self.num_scalars + source, target) for source, target in self.input_output_aliases)

@@ -33,6 +33,7 @@ def check_block(block: Any) -> None:
     check_array_size(array, what)
     check_memory_space(block, what)
     check_block_shape(block, what)
+    check_symbolic_sizes(block, what)
 
 
 def check_dtype(dtype: Any, what: str) -> None:
@@ -45,19 +46,50 @@ def check_dtype(dtype: Any, what: str) -> None:
 
 
 def check_array_size(array: Any, what: str) -> None:
-    """Sizes are known, and no larger than offsets in a kernel can be."""
-    for dim, size in enumerate(array.shape):
-        if not isinstance(size, (int, np.integer)):
-            raise UnsupportedError(
-                f"{what} has a symbolic size in dimension {dim}: shape polymorphism is not supported", got=size
-            )
+    """Sizes that are known are no larger than offsets in a kernel can be."""
+    sizes = {dim: size for dim, size in enumerate(array.shape) if not compat.is_symbolic(size)}
+    for dim, size in sizes.items():
         if size > MAX_DIMENSION:
             raise UnsupportedError(
                 f"{what} is too large in dimension {dim}", got=size, expected=f"at most {MAX_DIMENSION} elements"
             )
-    size_bytes = math.prod(array.shape) * max(1, np.dtype(array.dtype).itemsize)
+    size_bytes = math.prod(sizes.values()) * max(1, np.dtype(array.dtype).itemsize)
     if size_bytes > MAX_BYTES:
         raise UnsupportedError(f"{what} is too large", got=f"{size_bytes} bytes", expected=f"at most {MAX_BYTES} bytes")
+
+
+def check_symbolic_sizes(block: Any, what: str) -> None:
+    """Sizes that are not known (`jax.export` with symbolic dimensions) are where the kernel can do without.
+
+    They may be the leading ones: behind the last of them all sizes are known, and before it the block has one element.
+    """
+    shape, kinds = block.array_aval.shape, block.block_shape
+    last = max((d for d, size in enumerate(shape) if compat.is_symbolic(size)), default=None)
+    if last is None:
+        return
+    for dim in range(last):
+        if compat.block_kind(kinds[dim]) != "Squeezed" and kinds[dim].block_size != 1:
+            raise UnsupportedError(
+                f"{what} has a symbolic size in dimension {last}, behind dimension {dim} of which a block has several"
+                " elements",
+                got=f"size {shape[last]}, block {list(kinds)}",
+                expected=f"a block of one element (None) in dimension {dim}",
+                hint="make the size static, or transpose the array so that symbolic sizes come first",
+            )
+    for dim in range(last + 1):
+        if compat.block_kind(kinds[dim]) == "Element":
+            raise UnsupportedError(f"{what} has a symbolic size, and a pl.Element block in dimension {dim}", got=shape)
+
+
+def check_known_sizes(array: Any, what: str) -> None:
+    """All sizes are known."""
+    for dim, size in enumerate(array.shape):
+        if compat.is_symbolic(size):
+            raise UnsupportedError(
+                f"{what} has a symbolic size in dimension {dim}",
+                got=size,
+                hint="pad it to a static size; only arrays that are cut into blocks may have symbolic sizes",
+            )
 
 
 def check_memory_space(block: Any, what: str) -> None:

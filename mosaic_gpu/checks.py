@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.check_blocks import check_array_size, check_block, check_dtype
+from mosaic_gpu.check_blocks import check_array_size, check_block, check_dtype, check_known_sizes
 from mosaic_gpu.check_values import check_values
 from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine, UnsupportedError
 from mosaic_gpu.lowering.jaxpr import compat
@@ -205,6 +205,7 @@ def check_index_operands(mapping: Any) -> None:
         if array is None or not compat.is_array(array) or compat.is_extended_dtype(array):
             raise UnsupportedError(f"{what} is not an array of numbers", got=reference)
         check_dtype(array.dtype, what)
+        check_known_sizes(array, what)
         check_array_size(array, what)
 
 

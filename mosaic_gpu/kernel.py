@@ -130,8 +130,9 @@ def _program(call: KernelCall, ptx: Any) -> Program:
         shared_bytes=launch.shared_bytes,
         operands=(*bounds, *arrays[:inputs]),
         results=arrays[inputs:],
-        aliases=call.aliases,
+        aliases=tuple((call.num_bounds + source, target) for source, target in call.input_output_aliases),
         num_bounds=call.num_bounds,
+        symbols=call.symbols,
         tensor_maps=launch.tensor_maps,
     )
 

@@ -88,16 +88,17 @@ def _lower_ours(ctx: Any, *operands: Any, **params: Any) -> Any:
         "cpu": functools.partial(_lower_on_cpu, call=call, params=params),
         "cuda": functools.partial(_lower_on_cuda, call=call, params=params),
     }
-    ctx, operands = _with_plain_bounds(ctx, operands, call.num_bounds)
+    ctx, operands = _with_scalars(ctx, operands, call)
     return compat.lower_per_platform(ctx, rules, operands)
 
 
-def _with_plain_bounds(ctx: Any, operands: Sequence[Any], count: int) -> tuple[Any, Sequence[Any]]:
-    """The first `count` operands, integers of any dtype and one element, as int32 of rank 0; far ones saturate."""
-    plain = ShapedArray((), np.dtype(np.int32))
+def _with_scalars(ctx: Any, operands: Sequence[Any], call: KernelCall) -> tuple[Any, Sequence[Any]]:
+    """The operands as the kernel takes them: bounds of the grid as int32 of rank 0, then the arrays' symbolic sizes."""
+    count, plain = call.num_bounds, ShapedArray((), np.dtype(np.int32))
     inner = ctx.replace(avals_in=ctx.avals_in[:count], avals_out=[plain] * count)
-    bounds = compat.lower_function(plain_bounds, inner, operands[:count]) if count else []
-    return ctx.replace(avals_in=[plain] * count + list(ctx.avals_in[count:])), [*bounds, *operands[count:]]
+    scalars = compat.lower_function(plain_bounds, inner, operands[:count]) if count else []
+    scalars += compat.symbolic_sizes(ctx, call.symbols) if call.symbols else []
+    return ctx.replace(avals_in=[plain] * len(scalars) + list(ctx.avals_in[count:])), [*scalars, *operands[count:]]
 
 
 def plain_bounds(*bounds: Any) -> list[Any]:
@@ -139,7 +140,8 @@ def _lower_on_cpu(ctx: Any, *operands: Any, call: KernelCall, params: dict[str, 
 def _lower_on_cuda(ctx: Any, *operands: Any, call: KernelCall, params: dict[str, Any]) -> list[Any]:
     compilation = _compiled(call, params)
     if not all(compilation.program.grid):
-        return compat.lower_function(functools.partial(_untouched_results, compilation.program), ctx, operands)
+        untouched = functools.partial(_untouched_results, compilation.program.results, dict(call.aliases))
+        return compat.lower_function(untouched, ctx, operands)
     attributes = _custom_call_attributes(_with_full_grid(call, compilation), compilation.cubin(call).data)
     emit = functools.partial(
         compat.emit_custom_call,
@@ -164,12 +166,12 @@ def _with_full_grid(call: KernelCall, compilation: Compilation) -> Program:
     return dataclasses.replace(program, grid=(blocks, 1, 1))
 
 
-def _untouched_results(program: Program, *operands: Any) -> list[Any]:
+def _untouched_results(results: Sequence[ArrayType], aliases: dict[int, int], *operands: Any) -> list[Any]:
     """The results of a kernel whose grid is empty: no launch, and the same values as on the simulator."""
-    aliased = {result: operands[operand] for operand, result in program.aliases}
+    aliased = {result: operands[operand] for operand, result in aliases.items()}
     return [
         aliased[i] if i in aliased else jnp.full(t.shape, initial_value(t.dtype), t.dtype)
-        for i, t in enumerate(program.results)
+        for i, t in enumerate(results)
     ]
 
 

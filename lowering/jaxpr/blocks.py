@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import arith, ir
@@ -12,6 +12,7 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed
 from mosaic_gpu.lowering.jaxpr.context import KernelState, lower_jaxpr
 from mosaic_gpu.lowering.jaxpr.intervals import interval_of
+from mosaic_gpu.lowering.jaxpr.open_arrays import OpenBlock, last_symbolic
 
 _I32_MAX = 2**31 - 1
 
@@ -30,10 +31,17 @@ def check_block(block: Any) -> None:
             raise UnsupportedError(f"block dimension {dim} of {block.origin} is not supported")
 
 
-def block_view(kernel: KernelState, block: Any, array: ir.Value, arguments: Sequence[ir.Value]) -> ir.Value:
+def block_view(
+    kernel: KernelState,
+    block: Any,
+    array: ir.Value,
+    arguments: Sequence[ir.Value],
+    unknown: Mapping[Any, ir.Value] | None = None,
+) -> ir.Value:
     """The block of `array` (a reference to the whole) at a step of the grid.
 
-    `arguments`: of the index map: the step's number (i32) in each dimension, references to the index operands.
+    `arguments`: of the index map: the step's number (i32) in each dimension, references to the index operands;
+    `unknown`: the values (i32) of sizes of arrays that are not known.
 
     Blocked and Squeezed dimensions: index map times block size; Element: the index map gives the first
     element, from which the low padding is taken away.  Where a block is not known to lie inside the array,
@@ -43,10 +51,17 @@ def block_view(kernel: KernelState, block: Any, array: ir.Value, arguments: Sequ
     if not shape:
         return array
     indices = lower_jaxpr(kernel, block.index_map_jaxpr, arguments)
-    sizes = [1 if isinstance(b, Squeezed) else int(b.block_size) for b in block.block_shape]
-    offsets = [_offset(i, b, n) for i, b, n in zip(indices, block.block_shape, shape, strict=True)]
-    dropped = [d for d, b in enumerate(block.block_shape) if isinstance(b, Squeezed)]
-    checked = [0 if interval_of(o).inside(0, n - size) else 1 for o, size, n in zip(offsets, sizes, shape, strict=True)]
+    kinds = tuple(block.block_shape)
+    last = last_symbolic(block.array_aval.shape)
+    known = 0 if last is None else last + 1
+    sizes = [1 if isinstance(b, Squeezed) else int(b.block_size) for b in kinds]
+    rest = list(zip(indices, kinds, sizes, shape, strict=True))[known:]
+    offsets = [_offset(i, b, n) for i, b, _, n in rest]
+    checked = [0 if interval_of(o).inside(0, n - s) else 1 for o, (_, _, s, n) in zip(offsets, rest, strict=True)]
+    if known:
+        opened = OpenBlock(tuple(block.array_aval.shape), kinds, unknown or {})
+        return opened.view(array, indices[:known], offsets, checked)
+    dropped = [d for d, b in enumerate(kinds) if isinstance(b, Squeezed)]
     if not dropped and tuple(sizes) == shape and not any(checked):
         return array
     return emit.subview(array, _of_one_type(offsets), sizes, dropped=dropped, checked=checked)

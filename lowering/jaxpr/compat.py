@@ -94,6 +94,23 @@ def is_dynamic_bound(bound: Any) -> bool:
     return bool(pallas_core.is_dynamic_dim(bound))
 
 
+def symbolic_sizes(ctx: Any, sizes: Sequence[Any]) -> list[Any]:
+    """Emits the values, int32 of rank 0, of expressions of dimension variables."""
+    return list(mlir.eval_dynamic_shape_as_vals(ctx, tuple(sizes)))
+
+
+def solve_sizes(shapes: Sequence[Sequence[Any]], actual: Sequence[Sequence[int]]) -> dict[str, int]:
+    """The dimension variables that stand alone somewhere in `shapes`, by the `actual` shapes of the same arrays."""
+    pairs = [pair for s, a in zip(shapes, actual, strict=True) if len(s) == len(a) for pair in zip(s, a, strict=True)]
+    named = [(size._to_var(), number) for size, number in pairs if is_symbolic(size)]
+    return {name: int(number) for name, number in reversed(named) if name is not None}
+
+
+def size_at(size: Any, variables: Mapping[str, int]) -> int:
+    """A size, where dimension variables have these values.  Raises KeyError for a variable that has none."""
+    return int(size._evaluate(dict(variables))) if is_symbolic(size) else int(size)
+
+
 def whole_reference(aval: Any) -> Any:
     """The abstract value of a reference to a whole array."""
     return state_types.AbstractRef(core.ShapedArray(aval.shape, aval.dtype), pallas_core.MemorySpace.ANY)
@@ -131,8 +148,11 @@ def allow_in_exports(custom_call_target: str) -> None:
 
 def convert_values(values: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     """Emits StableHLO conversions of `values` to the types of `avals`, where they differ."""
-    types = [ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in avals]
-    return [v if v.type == t else stablehlo.convert(t, v) for v, t in zip(values, types, strict=True)]
+    elements = [mlir.dtype_to_ir_type(a.dtype) for a in avals]
+    return [
+        v if v.type.element_type == e else stablehlo.convert(ir.RankedTensorType.get(v.type.shape, e), v)
+        for v, e in zip(values, elements, strict=True)
+    ]
 
 
 def emit_host_call(ctx: Any, callback: Callable[..., Any], operands: Sequence[Any], side_effect: bool) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from mosaic_gpu.lowering.jaxpr.compat import function_source, jaxpr_params, writ
 from mosaic_gpu.lowering.jaxpr.context import KernelState, lower_jaxpr
 from mosaic_gpu.lowering.jaxpr.dtypes import element_type
 from mosaic_gpu.lowering.jaxpr.grid import GridPlan, plan_grid
+from mosaic_gpu.lowering.jaxpr.open_arrays import root_shape
 from mosaic_gpu.lowering.jaxpr.registry import RULES
 from mosaic_gpu.lowering.jaxpr.scratch_refs import alloc_scratch
 from mosaic_gpu.lowering.jaxpr.sources import equation_source
@@ -104,9 +105,9 @@ def _unknown_primitives(jaxpr: Any, outer: SourceLine | None) -> Iterator[tuple[
 
 
 def _emit_kernel(call: KernelCall, plan: GridPlan) -> None:
-    bounds = [ref_type((), emit.i32())] * call.num_bounds
-    arrays = [ref_type(tuple(a.shape), element_type(a.dtype)) for a in call.array_avals]
-    types = [*bounds, *arrays]
+    scalars = [ref_type((), emit.i32())] * call.num_scalars
+    arrays = [ref_type(root_shape(a.shape), element_type(a.dtype)) for a in call.array_avals]
+    types = [*scalars, *arrays]
     op = KernelOp(
         sym_name=ir.StringAttr.get(call.name),
         grid=emit.int_array(plan.launched),
@@ -119,8 +120,10 @@ def _emit_kernel(call: KernelCall, plan: GridPlan) -> None:
         references = list(body.arguments)
         scratch = [alloc_scratch(aval) for aval in call.grid_mapping.scratch_avals]
         extents = _extents(plan, references[: call.num_bounds])
+        loaded = [emit.load(size) for size in references[call.num_bounds : call.num_scalars]]
+        sizes = dict(zip(call.symbols, loaded, strict=True))
         with _steps(plan, extents) as steps:
-            _emit_body(call, references[call.num_bounds :], extents, steps, scratch)
+            _emit_body(call, references[call.num_scalars :], sizes, extents, steps, scratch)
 
 
 def _alias_numbers(call: KernelCall, count: int) -> list[int]:
@@ -160,11 +163,15 @@ def _steps(plan: GridPlan, extents: Sequence[Extent]) -> Iterator[list[ir.Value]
 def _emit_body(
     call: KernelCall,
     references: Sequence[ir.Value],
+    sizes: Mapping[Any, ir.Value],
     extents: Sequence[Extent],
     steps: Sequence[ir.Value],
     scratch: Sequence[ir.Value],
 ) -> None:
-    """One step; `references`: the kernel's arguments for index operands, inputs and outputs."""
+    """One step.
+
+    `references`: the kernel's arguments for index operands, inputs and outputs; `sizes`: the values of `call.symbols`.
+    """
     mapping = call.grid_mapping
     seen = [d for d in range(len(steps)) if d not in mapping.vmapped_dims]
     index_maps = KernelState(call.options, call.name)
@@ -177,5 +184,5 @@ def _emit_body(
     )
     indices = references[: len(call.index_avals)]
     pairs = zip(mapping.block_mappings, references[len(indices) :], strict=True)
-    views = [block_view(index_maps, block, array, [*steps, *indices]) for block, array in pairs]
+    views = [block_view(index_maps, block, array, [*steps, *indices], sizes) for block, array in pairs]
     lower_jaxpr(kernel, call.jaxpr, [*indices, *views, *scratch])

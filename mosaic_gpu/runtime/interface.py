@@ -18,7 +18,7 @@ _NARROW = {np.dtype(ml_dtypes.int4): np.dtype(np.int8), np.dtype(ml_dtypes.uint4
 
 @dataclass(frozen=True)
 class ArrayType:
-    """Shape and dtype of a whole array that a kernel takes or gives."""
+    """Shape and dtype of a whole array that a kernel takes or gives; a size may be symbolic (JAX's export)."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,6 +43,8 @@ class Program:
       operands, results: the arrays.
       aliases: pairs (operand, result) that are one memory.
       num_bounds: how many of the operands, the first ones, are bounds of the grid (int32).
+      symbols: sizes in the arrays' shapes that are not known; the entry gets each as an int32 of rank 0, behind the
+        bounds.
       tensor_maps: of the entry's parameters behind the pointers, in order.
     """
 
@@ -56,6 +58,7 @@ class Program:
     results: tuple[ArrayType, ...]
     aliases: tuple[tuple[int, int], ...]
     num_bounds: int = 0
+    symbols: tuple[Any, ...] = ()
     tensor_maps: tuple[TensorMapFacts, ...] = ()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from mosaic_gpu.errors import KernelError
+from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.runtime.buffers import GuardedArray, uninitialised
 from mosaic_gpu.runtime.interface import Array, ArrayType, LoadedProgram, Program, RunStats
 
@@ -21,6 +23,7 @@ def run(
 
     Raises KernelError where `operands` are not of the program's types.
     """
+    program, sizes = _with_known_sizes(program, operands)
     _check_operands(program, operands)
     inputs = [
         GuardedArray(a.astype(t.memory_dtype, copy=False)) for a, t in zip(operands, program.operands, strict=True)
@@ -29,11 +32,33 @@ def run(
     outputs = [aliased.get(i) or GuardedArray(uninitialised(t, poison)) for i, t in enumerate(program.results)]
     stats = RunStats()
     if all(program.grid):
-        stats = loaded.launch([guarded.array for guarded in (*inputs, *outputs)])
+        arrays = [guarded.array for guarded in (*inputs, *outputs)]
+        stats = loaded.launch([*arrays[: program.num_bounds], *sizes, *arrays[program.num_bounds :]])
     for kind, arrays in (("operand", inputs), ("result", outputs)):
         for i, guarded in enumerate(arrays):
             guarded.check(f"{kind} {i} of kernel {program.name}")
     return [_narrow(g.array, t) for g, t in zip(outputs, program.results, strict=True)], stats
+
+
+def _with_known_sizes(program: Program, operands: Sequence[Array]) -> tuple[Program, list[Array]]:
+    """The program for arrays of the operands' sizes, and the values of its symbolic ones."""
+    if not program.symbols or len(operands) != len(program.operands):
+        return program, []
+    variables = compat.solve_sizes([t.shape for t in program.operands], [a.shape for a in operands])
+
+    def known(type_: ArrayType) -> ArrayType:
+        return ArrayType(tuple(compat.size_at(size, variables) for size in type_.shape), type_.dtype)
+
+    try:
+        sizes = [as_bound(np.asarray(compat.size_at(size, variables))) for size in program.symbols]
+        types = [tuple(known(t) for t in side) for side in (program.operands, program.results)]
+    except KeyError as error:
+        raise KernelError(
+            f"the sizes of the arrays do not tell dimension variable {error} of kernel {program.name!r}",
+            got=[a.shape for a in operands],
+            expected=[t.shape for t in program.operands],
+        ) from None
+    return dataclasses.replace(program, operands=types[0], results=types[1]), sizes
 
 
 def as_bound(value: Array) -> Array:
