@@ -62,12 +62,12 @@ class DotFacts:
 def dot_of(op: Any) -> DotFacts:
     """The facts of the operation `op`, a `mgpu.dot`."""
     lhs, rhs, acc = (v.type for v in op.operands)
-    flags = [bool(ir.IntegerAttr(op.attributes[name]).value) for name in _FLAGS]
-    m, k = oriented(shape_of(lhs), int(flags[0]))
-    _, n = oriented(shape_of(rhs), int(flags[1]))
+    flags = {name: bool(ir.IntegerAttr(op.attributes[name]).value) for name in _FLAGS}
+    m, k = oriented(shape_of(lhs), int(flags["lhs_transposed"]))
+    _, n = oriented(shape_of(rhs), int(flags["rhs_transposed"]))
     left, right, total = (str(element_of(t)) for t in (lhs, rhs, acc))
     precision, kind = (str(ir.StringAttr(op.attributes[name]).value) for name in ("precision", "kind"))
-    return DotFacts(m, n, k, left, right, total, *flags, precision=precision, kind=kind)
+    return DotFacts(m, n, k, left, right, total, **flags, precision=precision, kind=kind)
 
 
 def fits_warpgroup(facts: DotFacts, target: Target) -> bool:

@@ -153,8 +153,7 @@ class _Chooser:
     def _candidates(self, cls: _Class) -> list[Layout]:
         # First, so that they win where the cost is equal: what tiles of this shape have already.
         found: dict[Layout, None] = dict.fromkeys(self.used[cls.shape])
-        for wish in (*cls.demands, *cls.preferences):
-            found[wish.layout] = None
+        found |= dict.fromkeys([*(d.layout for d in cls.demands), *(p.layout for p in cls.preferences)])
         for anchor in cls.anchors:
             found[preferred(anchor.view, self.num_warps, cls.shape)] = None
             for order in self._kept_first(cls):
