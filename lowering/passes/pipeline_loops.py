@@ -42,7 +42,7 @@ from mosaic_gpu.lowering.swizzles import SWIZZLE
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.views import constant_int
 
-DEFAULT_STAGES = 1
+DEFAULT_STAGES = 4
 RESERVE_BYTES = 16 * 1024
 """Shared memory that is left for exchanges between threads."""
 WHY = "mgpu.why"

@@ -30,6 +30,7 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.async_candidates import Candidate, candidates
 from mosaic_gpu.lowering.passes.effects import Memories
+from mosaic_gpu.lowering.passes.keep_in_flight import keep_in_flight
 from mosaic_gpu.lowering.passes.pipeline_loops import (
     DEFAULT_STAGES,
     Ring,
@@ -176,11 +177,25 @@ def _consume(loop: _Loop, ring: Ring, empty: ir.Value) -> None:
     body = loop.op.regions[0].blocks[0]
     by_threads = any(c.is_read_by_threads for c in loop.found)
     with ir.InsertionPoint(body.operations[0]), loop.op.location:
-        stage, parity = place_in_ring(Steps(loop.op).number(body.arguments[0]), loop.stages)
+        number = Steps(loop.op).number(body.arguments[0])
+        stage, parity = place_in_ring(number, loop.stages)
         BarrierWaitOp(ring.full, stage, parity)
         ring.take(stage)
     drop_fences(loop.op)
+    in_flight = not by_threads and keep_in_flight(loop.op)
     with ir.InsertionPoint(terminator(body)), loop.op.location:
         if by_threads:
             fence("threads have read the stage that copies write next")
-        BarrierArriveOp(empty, stage)
+        if in_flight:
+            _release_step_before(number, loop.stages, empty)
+        else:
+            BarrierArriveOp(empty, stage)
+
+
+def _release_step_before(number: ir.Value, stages: int, empty: ir.Value) -> None:
+    """The dot of the step before has ended: its stage is free."""
+    branch = scf.IfOp(arith.cmpi(emit.SGT, number, emit.int_constant(0)))
+    with ir.InsertionPoint(branch.then_block):
+        before, _ = place_in_ring(arith.subi(number, emit.int_constant(1)), stages)
+        BarrierArriveOp(empty, before)
+        scf.YieldOp([])

@@ -1,0 +1,199 @@
+"""Loops whose loads run ahead of them give what they give without: any number of steps, any shape, any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+import mosaic_gpu
+from tests.support.backends import run_on_simulator
+
+CHOICES = st.sampled_from(
+    [
+        {"max_concurrent_steps": 2},
+        {"max_concurrent_steps": 3, "warp_specialize": False},
+        {"warp_specialize": False},
+        {},
+        {"num_warps": 4},
+    ]
+)
+
+
+def values(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Random numbers that sums of products of a few hundred represent well."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def ir_of(call: Callable[..., Any], *arrays: Any) -> str:
+    """The kernel as stage "pipelined" leaves it."""
+    return str(mosaic_gpu.compile(call, *arrays).ir("pipelined"))
+
+
+def matmul(m: int, n: int, k: int, block: tuple[int, int, int], dtype: Any, **choices: Any) -> Callable[..., Any]:
+    """The matmul of Pallas' documentation, with K as the last dimension of the grid."""
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
+        @pl.when(pl.program_id(2) == 0)
+        def _() -> None:
+            acc_ref[...] = jnp.zeros_like(acc_ref)
+
+        acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+
+        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+        def _() -> None:
+            o_ref[...] = acc_ref[...].astype(o_ref.dtype)
+
+    bm, bn, bk = block
+    call = pl.pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)),
+        in_specs=[
+            pl.BlockSpec((bm, bk), lambda i, j, step: (i, step)),
+            pl.BlockSpec((bk, bn), lambda i, j, step: (step, j)),
+        ],
+        out_specs=pl.BlockSpec((bm, bn), lambda i, j, step: (i, j)),
+        out_shape=jax.ShapeDtypeStruct((m, n), dtype),
+        scratch_shapes=[plgpu.SMEM((bm, bn), jnp.float32)],
+        compiler_params=mosaic_gpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "sequential"), **choices
+        ),
+    )
+    return call  # type: ignore[no-any-return]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    m=st.sampled_from([64, 100, 192]),
+    n=st.sampled_from([8, 72, 128]),
+    k=st.sampled_from([40, 64, 100, 320]),
+    block=st.sampled_from([(64, 64, 16), (128, 32, 64), (64, 128, 32), (128, 256, 64)]),
+    dtype=st.sampled_from(["float16", "bfloat16", "float32"]),
+    choices=CHOICES,
+)
+def test_a_matmul_is_the_same_with_its_loads_ahead(
+    m: int, n: int, k: int, block: tuple[int, int, int], dtype: str, choices: dict[str, Any]
+) -> None:
+    x, y = values((m, k), jnp.dtype(dtype)), values((k, n), jnp.dtype(dtype), 1)
+    plain = choices | {"max_concurrent_steps": 1, "warp_specialize": False}
+    ahead, behind = (run_on_simulator(matmul(m, n, k, block, dtype, **c), x, y) for c in (choices, plain))
+    np.testing.assert_array_equal(ahead, behind)
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    np.testing.assert_allclose(ahead.astype(np.float64), expected, rtol=1e-2, atol=2e-2)
+
+
+def rows_summed(blocks: int, size: tuple[int, int], counted: bool, **choices: Any) -> Callable[..., Any]:
+    """Sums the first blocks of rows of an array, as many as the other input says (`counted`), or all."""
+
+    def kernel(count_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        def step(i: Any, total: Any) -> Any:
+            return total * 0.5 + x_ref[pl.ds(i * size[0], size[0]), :]
+
+        stop = count_ref[0] if counted else blocks
+        o_ref[...] = jax.lax.fori_loop(0, stop, step, jnp.zeros(size, jnp.float32))
+
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(size, jnp.float32),
+        compiler_params=mosaic_gpu.CompilerParams(**choices),
+    )
+    return call  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_a_loop_of_a_computed_number_of_steps_reads_its_blocks_ahead(steps: int, stages: int) -> None:
+    x, size = values((7 * 16, 64)), (16, 64)
+    call = rows_summed(7, size, counted=True, max_concurrent_steps=stages)
+    counts = np.array([steps], np.int32)
+    expected = np.zeros(size, np.float32)
+    for i in range(min(steps, 7)):
+        expected = expected * np.float32(0.5) + x[16 * i : 16 * i + 16]
+    assert "mgpu.async_load" in ir_of(call, counts, x)
+    if steps <= 7:
+        np.testing.assert_array_equal(run_on_simulator(call, counts, x), expected)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("specialized", [True, False])
+def test_a_loop_of_a_known_number_of_steps_is_drained(blocks: int, specialized: bool) -> None:
+    x, size = values((blocks * 32, 128)), (32, 128)
+    choices: dict[str, Any] = {"num_warps": 4, "warp_specialize": specialized} if blocks > 1 else {}
+    call = rows_summed(blocks, size, counted=False, **choices)
+    expected = np.zeros(size, np.float32)
+    for i in range(blocks):
+        expected = expected * np.float32(0.5) + x[32 * i : 32 * i + 32]
+    np.testing.assert_array_equal(run_on_simulator(call, np.zeros(1, np.int32), x), expected)
+
+
+def test_loops_in_loops_make_their_rings_anew() -> None:
+    """The inner loop runs once for each step of the outer one, with mbarriers of its own each time."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        def outer(i: Any, total: Any) -> Any:
+            def inner(j: Any, part: Any) -> Any:
+                return part + x_ref[pl.ds((i * 5 + j) * 16, 16), :]
+
+            return total * 2.0 + jax.lax.fori_loop(0, 5, inner, jnp.zeros((16, 64), jnp.float32))
+
+        o_ref[...] = jax.lax.fori_loop(0, 3, outer, jnp.zeros((16, 64), jnp.float32))
+
+    x = np.round(values((15 * 16, 64)) * 8)
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((16, 64), jnp.float32),
+        compiler_params=mosaic_gpu.CompilerParams(),
+    )
+    parts = x.reshape(3, 5, 16, 64).sum(1)
+    assert "mgpu.barrier_destroy" in ir_of(call, x)
+    np.testing.assert_array_equal(run_on_simulator(call, x), parts[0] * 4 + parts[1] * 2 + parts[2])
+
+
+def test_memory_that_the_kernel_writes_is_not_read_ahead() -> None:
+    """Each step reads what the one before wrote."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        def step(i: Any, carry: Any) -> Any:
+            o_ref[pl.ds(i * 16 + 16, 16), :] = o_ref[pl.ds(i * 16, 16), :] + 1.0
+            return carry
+
+        jax.lax.fori_loop(0, 4, step, 0)
+
+    x = values((80, 64))
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((80, 64), jnp.float32),
+        input_output_aliases={0: 0},
+        compiler_params=mosaic_gpu.CompilerParams(),
+    )
+    expected = np.concatenate([x[:16] + np.float32(n) for n in range(5)])
+    assert "mgpu.async_load" not in ir_of(call, x)
+    np.testing.assert_allclose(run_on_simulator(call, x), expected, rtol=1e-6)
+
+
+def test_a_depth_of_one_leaves_the_loads_where_they_are() -> None:
+    call = rows_summed(5, (16, 64), counted=False, max_concurrent_steps=1)
+    assert "async" not in ir_of(call, np.zeros(1, np.int32), values((80, 64)))
+
+
+def test_warps_of_their_own_are_refused_where_there_is_nothing_to_copy() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + 1.0
+
+    x = values((64, 64))
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        compiler_params=mosaic_gpu.CompilerParams(warp_specialize=True),
+    )
+    with pytest.raises(mosaic_gpu.UnsupportedError, match="no loop of copies") as caught:
+        ir_of(call, x)
+    assert "test_pipelining.py" in str(caught.value)
