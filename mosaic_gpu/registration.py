@@ -88,8 +88,8 @@ def _lower_ours(ctx: Any, *operands: Any, **params: Any) -> Any:
         "cpu": functools.partial(_lower_on_cpu, call=call, params=params),
         "cuda": functools.partial(_lower_on_cuda, call=call, params=params),
     }
-    ctx, operands = _with_scalars(ctx, operands, call)
-    return compat.lower_per_platform(ctx, rules, operands)
+    ctx, taken = _with_scalars(ctx, operands, call)
+    return compat.lower_per_platform(ctx, rules, taken)
 
 
 def _with_scalars(ctx: Any, operands: Sequence[Any], call: KernelCall) -> tuple[Any, Sequence[Any]]:

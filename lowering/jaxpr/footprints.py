@@ -305,7 +305,7 @@ class _Walk:
         """What an index touches; None where it may be moved into range, and so to another step's place."""
         if isinstance(index, Slice):
             start = index.start if not isinstance(index.start, (int, np.integer)) else self._at(int(index.start))
-            form = start.wider((index.size - 1) * index.stride) if isinstance(start, Form) and index.size else None
+            form = start.wider((int(index.size) - 1) * int(index.stride)) if isinstance(start, Form) and index.size else None
         else:
             form = self._at(int(index)) if isinstance(index, (int, np.integer)) else index
         if not isinstance(form, Form):

@@ -32,8 +32,8 @@ def run(
     outputs = [aliased.get(i) or GuardedArray(uninitialised(t, poison)) for i, t in enumerate(program.results)]
     stats = RunStats()
     if all(program.grid):
-        arrays = [guarded.array for guarded in (*inputs, *outputs)]
-        stats = loaded.launch([*arrays[: program.num_bounds], *sizes, *arrays[program.num_bounds :]])
+        memory = [guarded.array for guarded in (*inputs, *outputs)]
+        stats = loaded.launch([*memory[: program.num_bounds], *sizes, *memory[program.num_bounds :]])
     for kind, arrays in (("operand", inputs), ("result", outputs)):
         for i, guarded in enumerate(arrays):
             guarded.check(f"{kind} {i} of kernel {program.name}")
