@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.errors import SimulationError
+from mosaic_gpu.errors import SimulationError, UnsupportedError
 from mosaic_gpu.simulator.bulk import CopyError, Flight, GlobalSpan, Place, Reduction, SharedSpan
 from mosaic_gpu.simulator.exec_mbarrier import barrier_access, barrier_indexes
 from mosaic_gpu.simulator.exec_memory import access_of, access_to
@@ -250,6 +250,8 @@ def _decode_map(access: Access, region: Region, start: int, frame: Frame, positi
         return decode(region.data[start : start + MAP_BYTES].tobytes().ljust(MAP_BYTES, b"\0"))
     except SimulationError as error:
         raise access.error(str(error), frame, position) from None
+    except UnsupportedError as error:
+        raise unsupported(access.instruction, str(error)) from None
 
 
 def _load_tensor(d: Decoder, form: _Form) -> Operation:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mosaic_gpu.errors import SimulationError
+from mosaic_gpu.errors import SimulationError, UnsupportedError
 
 MAP_BYTES = 128
 MAX_RANK = 5
@@ -120,7 +120,7 @@ def decode(data: bytes) -> DecodedMap:
     if not 1 <= rank <= MAX_RANK or kind >= len(ELEMENT_TYPES) or swizzle >= len(SWIZZLES) or fill > 1:
         raise SimulationError("the tensor map that a copy names holds a field out of range", got=data[16:24].hex())
     if interleave:
-        raise SimulationError("the simulator does not support interleaved tensor maps", got=interleave)
+        raise UnsupportedError("an interleaved tensor map")
     box, strides = tuple(rest[:rank]), tuple(rest[5 : 5 + rank])
     dims, steps = tuple(rest[11 : 11 + rank]), tuple(rest[16 : 15 + rank])
     # Without interleave the innermost element stride is ignored (cuTensorMapEncodeTiled, elementStrides).
