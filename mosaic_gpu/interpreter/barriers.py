@@ -9,7 +9,6 @@ import numpy as np
 
 from mosaic_gpu.errors import SimulationError, SourceLine
 from mosaic_gpu.interpreter.clocks import Clock
-from mosaic_gpu.lowering.jaxpr.compat import Slice
 
 
 @dataclass(eq=False)
@@ -89,12 +88,11 @@ class BarrierArray:
     key: Any = None
     collective: tuple[Any, ...] = ()
 
-    def pick(self, transforms: Any, source: SourceLine | None) -> Barrier:
+    def pick(self, plan: Any, leaves: Any, source: SourceLine | None) -> Barrier:
         """The one barrier that the transforms of a reference name; a slice stands for its start."""
-        index: list[int] = []
-        for transform in transforms:
-            for place in transform.indices:
-                index.append(int(place.start if isinstance(place, Slice) else place))
+        if len(self.barriers) == 1:
+            return self.barriers[0]
+        index = plan.first_indices(leaves)
         index += [0] * (len(self.shape) - len(index))
         if any(not 0 <= i < n for i, n in zip(index, self.shape, strict=True)):
             raise SimulationError(

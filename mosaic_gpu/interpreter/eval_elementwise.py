@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +26,36 @@ def narrow(value: Any, dtype: Any) -> Any:
     return value if value.dtype == dtype else value.astype(dtype)
 
 
-def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+def _div_scalars(x: Any, y: Any) -> Any:
+    a, b = int(x), int(y)
+    if b == 0 or b == -1:
+        return _divide(x, y)
+    return np.int32(-(-a // b) if (a < 0) != (b < 0) else a // b)
+
+
+def _rem_scalars(x: Any, y: Any) -> Any:
+    a, b = int(x), int(y)
+    if b == 0:
+        return x
+    return np.int32(a % b if (a < 0) == (b < 0) or a % b == 0 else a % b - b)
+
+
+# Of two int32 scalars, which most of a kernel's bookkeeping is.
+_SCALAR: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": _div_scalars,
+    "rem": _rem_scalars,
+}
+
+
+def _binary(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    of_scalars = _SCALAR.get(name)
+
     def rule(equation: Equation, x: Any, y: Any, **params: Any) -> Any:
+        if of_scalars is not None and type(x) is np.int32 and type(y) is np.int32:
+            return of_scalars(x, y)
         if x.dtype != y.dtype or x.dtype != equation.dtype:
             dtype = np.dtype(params.get("out_dtype") or equation.dtype or x.dtype)
             x, y = narrow(x, dtype), narrow(y, dtype)
@@ -123,7 +152,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "shift_right_arithmetic": _shift(np.right_shift, True),
 }
 for _name, _function in _BINARY.items():
-    evaluates(_name)(_binary(_function))
+    evaluates(_name)(_binary(_name, _function))
 for _name, _function in {
     "eq": np.equal,
     "ne": np.not_equal,

@@ -13,9 +13,9 @@ from mosaic_gpu.interpreter.barriers import Barrier, BarrierArray
 from mosaic_gpu.interpreter.clocks import Actor
 from mosaic_gpu.interpreter.code import Code, Equation
 from mosaic_gpu.interpreter.eval_reduce import product
-from mosaic_gpu.interpreter.exec_state import peer_memory, transforms_of
+from mosaic_gpu.interpreter.exec_state import peer_memory
 from mosaic_gpu.interpreter.flights import Flight
-from mosaic_gpu.interpreter.indexing import Rules, resolve
+from mosaic_gpu.interpreter.indexing import Plan, Rules, plan_of
 from mosaic_gpu.interpreter.memory import initial_value
 from mosaic_gpu.interpreter.registry import executes
 
@@ -25,10 +25,13 @@ ASYNCHRONOUS = frozenset(
 """Primitives in whose presence accesses have to be ordered, and are checked for it."""
 
 
-def _copied(thread: Any, ref: Any, transforms: Sequence[Any], writes: bool, promise: bool = False) -> Any:
+Planned = tuple[Plan, Sequence[Any]]
+
+
+def _copied(thread: Any, ref: Any, planned: Planned, writes: bool, promise: bool = False) -> Any:
     """What a copy touches: nothing wraps or clamps (the TMA engine leaves out what is outside of an array)."""
     rules = Rules(writes, exact=True, peer=lambda memory, transform: peer_memory(thread, memory, transform))
-    selection = resolve(ref, transforms, rules)
+    selection = planned[0].select(ref, planned[1], rules)
     if promise and selection.inside is not None:
         thread.machine.reporter.fault(
             "out_of_bounds",
@@ -40,13 +43,13 @@ def _copied(thread: Any, ref: Any, transforms: Sequence[Any], writes: bool, prom
     return selection
 
 
-def _split(leaves: Sequence[Any], *trees: Any) -> list[tuple[Any, ...]]:
-    """The leaves of several trees, one after another."""
+def _split(equation: Equation, leaves: Sequence[Any], *trees: Any) -> list[Planned]:
+    """The plans of several trees, each with its leaves, which come one after another."""
     result, place = [], 0
-    for tree in trees:
-        count = 0 if tree is None else tree.num_leaves
-        result.append(transforms_of(tree, leaves[place : place + count]))
-        place += count
+    for number, tree in enumerate(trees):
+        plan = plan_of(equation.cache, f"plan {number}", tree)
+        result.append((plan, leaves[place : place + plan.count]))
+        place += plan.count
     return result
 
 
@@ -88,9 +91,9 @@ def exec_copy_gmem_to_smem(
     barriers: BarrierArray | None = given.pop(0) if has_barrier else None
     predicate = bool(given.pop()) if has_user_predicate else True
     source_transforms, target_transforms, barrier_transforms = _split(
-        given, src_transforms_treedef, dst_transforms_treedef, barrier_transforms_treedef
+        equation, given, src_transforms_treedef, dst_transforms_treedef, barrier_transforms_treedef
     )
-    barrier = None if barriers is None else barriers.pick(barrier_transforms, equation.source)
+    barrier = None if barriers is None else barriers.pick(*barrier_transforms, equation.source)
     if not predicate:
         if barrier is not None:
             barrier.arrive(thread.release())
@@ -171,7 +174,7 @@ def exec_copy_smem_to_gmem(
     thread.pause()
     given = list(leaves)
     predicate = bool(given.pop()) if has_user_predicate else True
-    source_transforms, target_transforms = _split(given, src_transforms_treedef, dst_transforms_treedef)
+    source_transforms, target_transforms = _split(equation, given, src_transforms_treedef, dst_transforms_treedef)
     if predicate:
         selection = _copied(thread, source, source_transforms, False)
         tracked, what = thread.machine.tracked, "the copy to global memory"
@@ -238,10 +241,10 @@ def exec_barrier_arrive(
     given = list(leaves)
     if has_user_predicate and not bool(given.pop()):
         return []
-    transforms = transforms_of(transforms_treedef, given)
+    (transforms,) = _split(equation, given, transforms_treedef)
     clock = thread.release()
     for array in _arrays(thread, barriers):
-        barrier = array.pick(transforms, equation.source)
+        barrier = array.pick(*transforms, equation.source)
         if thread.watched:
             thread.event("arrive", barrier.name)
         barrier.arrive(clock)
@@ -272,7 +275,7 @@ def exec_barrier_wait(
     thread: Any, equation: Equation, barriers: BarrierArray, *leaves: Any, transforms_treedef: Any
 ) -> list[Any]:
     """Waits for the next phase."""
-    barrier = barriers.pick(transforms_of(transforms_treedef, leaves), equation.source)
+    barrier = barriers.pick(*_split(equation, leaves, transforms_treedef)[0], equation.source)
     if thread.watched:
         thread.event("wait", barrier.name)
     barrier.wait(thread)
@@ -285,7 +288,7 @@ def exec_barrier_test(
 ) -> Any:
     """Whether the next phase is complete; then it counts as waited for."""
     thread.pause()
-    barrier = barriers.pick(transforms_of(transforms_treedef, leaves), equation.source)
+    barrier = barriers.pick(*_split(equation, leaves, transforms_treedef)[0], equation.source)
     complete = barrier.test(thread)
     if complete:
         barrier.wait(thread)
@@ -298,7 +301,7 @@ def exec_wgmma_ref(
     a_transforms_tree: Any, b_transforms_tree: Any
 ) -> list[Any]:
     """`acc += a @ b`, asynchronously: shared memory is read, and the accumulator written, until `wgmma_wait`."""
-    acc_transforms, a_transforms, b_transforms = _split(leaves, acc_transforms_tree, a_transforms_tree, b_transforms_tree)
+    acc_transforms, a_transforms, b_transforms = _split(equation, leaves, acc_transforms_tree, a_transforms_tree, b_transforms_tree)
     place = _copied(thread, acc, acc_transforms, True)
     place.write(_multiplied(thread, equation, place.read(), (a, a_transforms), (b, b_transforms)))
     place.memory.pending[:] = [thread.products[-1]]
@@ -311,7 +314,7 @@ def exec_wgmma(
     a_transforms_tree: Any, b_transforms_tree: Any
 ) -> Any:
     """The same on an accumulator that is a value."""
-    _, a_transforms, b_transforms = _split(leaves, acc_transforms_tree, a_transforms_tree, b_transforms_tree)
+    _, a_transforms, b_transforms = _split(equation, leaves, acc_transforms_tree, a_transforms_tree, b_transforms_tree)
     return _multiplied(thread, equation, acc, (a, a_transforms), (b, b_transforms))
 
 
@@ -323,7 +326,7 @@ class _Product:
         self.actor_name = f"the wgmma of {thread.name}"
 
 
-def _multiplied(thread: Any, equation: Equation, acc: Any, *operands: tuple[Any, Sequence[Any]]) -> Any:
+def _multiplied(thread: Any, equation: Equation, acc: Any, *operands: tuple[Any, Planned]) -> Any:
     thread.pause()
     actor = thread.asynchronous("wgmma", "the wgmma") if thread.machine.tracked else None
     values = [_factor(thread, ref, transforms, actor) for ref, transforms in operands]
@@ -333,7 +336,7 @@ def _multiplied(thread: Any, equation: Equation, acc: Any, *operands: tuple[Any,
     return (acc + product(*values, acc.dtype)).astype(acc.dtype)
 
 
-def _factor(thread: Any, ref: Any, transforms: Sequence[Any], actor: Actor | None) -> Any:
+def _factor(thread: Any, ref: Any, transforms: Planned, actor: Actor | None) -> Any:
     if not hasattr(ref, "memory"):
         return ref
     selection = _copied(thread, ref, transforms, False)
@@ -398,8 +401,8 @@ def exec_try_cluster_cancel(
     barrier_transforms_tree: Any, **_: Any
 ) -> list[Any]:
     """Always fails to take another block's work, as it may on hardware; the answer arrives at once."""
-    _, transforms = _split(leaves, result_transforms_tree, barrier_transforms_tree)
-    barriers.pick(transforms, equation.source).arrive(thread.release())
+    _, transforms = _split(equation, leaves, result_transforms_tree, barrier_transforms_tree)
+    barriers.pick(*transforms, equation.source).arrive(thread.release())
     return []
 
 

@@ -12,19 +12,14 @@ from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.interpreter import access
 from mosaic_gpu.interpreter.code import Equation
 from mosaic_gpu.interpreter.eval_elementwise import widen
-from mosaic_gpu.interpreter.indexing import Rules, resolve
+from mosaic_gpu.interpreter.indexing import Rules, plan_of, resolve
 from mosaic_gpu.interpreter.memory import Memory, memory_of
 from mosaic_gpu.interpreter.registry import executes
 from mosaic_gpu.interpreter.values import numpy_dtype
 
 
-def transforms_of(tree: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The transforms of a reference in an equation."""
-    return () if tree is None else tuple(jax.tree_util.tree_unflatten(tree, leaves))
-
-
-def select(thread: Any, ref: Any, transforms: Sequence[Any], writes: bool, exact: bool = False) -> Any:
-    """The selection that a reference and its transforms name, for a plain access."""
+def rules_for(thread: Any, ref: Any, writes: bool, exact: bool = False) -> Rules:
+    """What becomes of indices out of range in a plain access."""
 
     def outside(what: str) -> None:
         verb = "written" if writes else "read"
@@ -39,8 +34,17 @@ def select(thread: Any, ref: Any, transforms: Sequence[Any], writes: bool, exact
         )
 
     fills = not writes and not exact and thread.machine.params.out_of_bounds_reads == "fill"
-    rules = Rules(writes, exact, fills, outside, lambda memory, transform: peer_memory(thread, memory, transform))
-    return resolve(ref, transforms, rules)
+    return Rules(writes, exact, fills, outside, lambda memory, transform: peer_memory(thread, memory, transform))
+
+
+def select(thread: Any, ref: Any, transforms: Sequence[Any], writes: bool, exact: bool = False) -> Any:
+    """The selection that a reference and its transforms name, for a plain access."""
+    return resolve(ref, transforms, rules_for(thread, ref, writes, exact))
+
+
+def planned(thread: Any, equation: Equation, ref: Any, tree: Any, leaves: Sequence[Any], writes: bool) -> Any:
+    """The same, by the equation's plan."""
+    return plan_of(equation.cache, "plan", tree).select(ref, leaves, rules_for(thread, ref, writes))
 
 
 def peer_memory(thread: Any, memory: Memory, transform: Any) -> Memory:
@@ -63,7 +67,7 @@ def peer_memory(thread: Any, memory: Memory, transform: Any) -> Memory:
 def exec_get(thread: Any, equation: Equation, ref: Any, *indices: Any, tree: Any, **_: Any) -> Any:
     """`ref[indices]`."""
     thread.pause()
-    selection = select(thread, ref, transforms_of(tree, indices), writes=False)
+    selection = planned(thread, equation, ref, tree, indices, writes=False)
     other = access.filler(selection.memory) if selection.inside is not None else None
     return access.read(thread, selection, other=other)
 
@@ -72,7 +76,7 @@ def exec_get(thread: Any, equation: Equation, ref: Any, *indices: Any, tree: Any
 def exec_swap(thread: Any, equation: Equation, ref: Any, value: Any, *indices: Any, tree: Any) -> Any:
     """`ref[indices] = value`, giving what was there where somebody asks."""
     thread.pause()
-    selection = select(thread, ref, transforms_of(tree, indices), writes=True)
+    selection = planned(thread, equation, ref, tree, indices, writes=True)
     old = access.read(thread, selection) if equation.used[0] else value
     access.write(thread, selection, value)
     return old
@@ -82,7 +86,7 @@ def exec_swap(thread: Any, equation: Equation, ref: Any, value: Any, *indices: A
 def exec_addupdate(thread: Any, equation: Equation, ref: Any, value: Any, *indices: Any, tree: Any) -> list[Any]:
     """`ref[indices] += value`; an index array that names a place twice adds twice."""
     thread.pause()
-    selection = select(thread, ref, transforms_of(tree, indices), writes=True)
+    selection = planned(thread, equation, ref, tree, indices, writes=True)
     old = access.read(thread, selection)
     if hasattr(selection, "numbers") and len(np.unique(selection.numbers)) < selection.numbers.size:
         _add_one_by_one(thread, selection, value)

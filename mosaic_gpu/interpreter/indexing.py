@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from mosaic_gpu.errors import KernelError, UnsupportedError
@@ -36,6 +37,123 @@ class Rules:
     fills: bool = False
     outside: Callable[[str], None] | None = None
     peer: Callable[[Memory, Any], Memory] | None = None
+
+
+class _Leaf:
+    """Stands for a computed leaf of an equation's transforms: its number among the leaves."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """One index of an indexer: a slice (`size` elements, `step` apart) or, where `size` is None, a scalar or array.
+
+    `leaf`: the number of the leaf that computes where it starts; None where `start` says it.
+    """
+
+    start: int
+    leaf: int | None
+    size: int | None
+    step: int
+
+
+class Plan:
+    """The transforms of a reference in an equation, taken apart once.
+
+    Attributes:
+      fixed: how many of them come first that nothing computes: their result is kept with the memory.
+      indexers: for each transform its dimensions, where it is an indexer whose sizes are known.
+    """
+
+    def __init__(self, tree: Any, count: int) -> None:
+        self.tree, self.count = tree, count
+        transforms = () if tree is None else jax.tree_util.tree_unflatten(tree, [_Leaf(i) for i in range(count)])
+        self.transforms: tuple[Any, ...] = tuple(transforms)
+        computed = [bool(_leaves(t)) for t in self.transforms]
+        self.fixed = computed.index(True) if True in computed else len(computed)
+        self.indexers = [_dimensions(t) for t in self.transforms]
+
+    def bound(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """The transforms with their values."""
+        return () if self.tree is None else tuple(jax.tree_util.tree_unflatten(self.tree, leaves))
+
+    def first_indices(self, leaves: Sequence[Any]) -> list[int]:
+        """The starts of all indices, one after another, as what names a barrier gives them."""
+        dims = [d for dims in self.indexers for d in dims or ()]
+        return [d.start if d.leaf is None else int(leaves[d.leaf]) for d in dims]
+
+    def select(self, selection: Any, leaves: Sequence[Any], rules: Rules) -> Any:
+        """The selection that the transforms name."""
+        if self.fixed:
+            selection = self._after_fixed(selection, rules)
+        for place in range(self.fixed, len(self.transforms)):
+            dims = self.indexers[place]
+            found = _fast_box(selection, dims, leaves) if dims is not None and type(selection) is Box else None
+            if found is None:
+                return resolve(selection, self.bound(leaves)[place:], rules)
+            selection = found
+        return selection
+
+    def _after_fixed(self, selection: Any, rules: Rules) -> Any:
+        views = selection.memory.views
+        kept = views.get((self, id(selection)))
+        if kept is not None and kept[0] is selection:
+            return kept[1]
+        found = resolve(selection, self.transforms[: self.fixed], rules)
+        views[self, id(selection)] = (selection, found)
+        return found
+
+
+def _leaves(transform: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree_util.tree_leaves(transform) if isinstance(leaf, _Leaf)]
+
+
+def _dimensions(transform: Any) -> tuple[_Dimension, ...] | None:
+    if not isinstance(transform, NDIndexer):
+        return None
+    dims = []
+    for index in transform.indices:
+        is_slice = isinstance(index, Slice)
+        start = index.start if is_slice else index
+        size = index.size if is_slice else None
+        if isinstance(size, _Leaf) or not isinstance(start, int | np.integer | _Leaf):
+            return None
+        leaf = start.number if isinstance(start, _Leaf) else None
+        dims.append(_Dimension(0 if leaf is not None else int(start), leaf, size, index.stride if is_slice else 1))
+    return tuple(dims)
+
+
+def _fast_box(selection: Box, dims: tuple[_Dimension, ...], leaves: Sequence[Any]) -> Box | None:
+    """Where every index is a number or a slice that fits; None where there is more to say."""
+    offset, shape, strides = selection.offset, [], []
+    for dim, extent, stride in zip(dims, selection.shape, selection.strides, strict=True):
+        start, size = dim.start, dim.size
+        if dim.leaf is not None:
+            leaf = leaves[dim.leaf]
+            if type(leaf) is np.ndarray and leaf.ndim:
+                return None
+            start = int(leaf)
+        if size is None:
+            if not 0 <= start < extent:
+                return None
+        else:
+            if start < 0 or start + (size - 1) * dim.step >= extent:
+                if size or start > extent or start < 0:
+                    return None
+            shape.append(size)
+            strides.append(stride * dim.step)
+        offset += start * stride
+    return Box(selection.memory, selection.dtype, tuple(shape), offset, tuple(strides))
+
+
+def plan_of(cache: dict[Any, Any], name: str, tree: Any) -> Plan:
+    """The plan of the transforms with this tree, kept in an equation's cache."""
+    plan: Plan | None = cache.get(name)
+    if plan is None:
+        plan = cache[name] = Plan(tree, 0 if tree is None else tree.num_leaves)
+    return plan
 
 
 def resolve(selection: Any, transforms: Sequence[Any], rules: Rules) -> Any:

@@ -39,6 +39,7 @@ class Memory:
       source: the line that allocated it.
       pending: asynchronous copies that read or write it.
       base: the selection of all of it, where elements do not lie in their row-major order.
+      views: selections that equations name again and again (see `indexing.Plan`).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Memory:
     source: SourceLine | None = None
     pending: list[Any] = field(default_factory=list)
     base: Box | None = None
+    views: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def granules(self) -> int:
@@ -111,16 +113,20 @@ def initial_value(dtype: Any) -> Any:
     return np.asarray(int(ml_dtypes.iinfo(dtype).min)).astype(dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Box:
-    """Elements at an offset and strides, both in bytes."""
+    """Elements at an offset and strides, both in bytes.  Never changed once made."""
 
     memory: Memory
     dtype: Any
     shape: tuple[int, ...]
     offset: int
     strides: tuple[int, ...]
-    inside = None
+
+    @property
+    def inside(self) -> None:
+        """All of it is there."""
+        return None
 
     def array(self) -> Array:
         """The elements themselves: an array that is the memory."""
@@ -144,9 +150,12 @@ class Box:
         if 0 in self.shape:
             return np.zeros(self.shape, shadow.dtype)
         granule, size = self.memory.granule, shadow.dtype.itemsize
-        strides = tuple(s // granule * size for s in self.strides)
         if self.dtype.itemsize == granule:
+            if size == granule:
+                return np.ndarray(self.shape, shadow.dtype, shadow.data, self.offset, self.strides)
+            strides = tuple([s // granule * size for s in self.strides])
             return np.ndarray(self.shape, shadow.dtype, shadow.data, self.offset // granule * size, strides)
+        strides = tuple([s // granule * size for s in self.strides])
         count = self.dtype.itemsize // granule
         return np.ndarray(
             (*self.shape, count), shadow.dtype, shadow.data, self.offset // granule * size, (*strides, size)
