@@ -106,6 +106,11 @@ def _asked(precision: Any, approx: bool) -> tuple[DType | None, str]:
     """What `precision` of `lax.dot_general` says: a dtype to round operands to, and the `mgpu.dot` precision."""
     if precision is None:
         return None, "tf32" if approx else "ieee"
+    if isinstance(precision, jax.lax.DotAlgorithm):  # a tuple, too
+        raise UnsupportedError(
+            f"a dot product algorithm of one's own is not supported: {precision}",
+            hint="use a jax.lax.Precision or DotAlgorithmPreset",
+        )
     if isinstance(precision, (tuple, jax.lax.Precision)):
         each = precision if isinstance(precision, tuple) else (precision,)
         return None, "ieee" if jax.lax.Precision.HIGHEST in each else "tf32"
