@@ -45,7 +45,7 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
     take_hints(d)
     name, kind = d.one_of(_NAMES), d.type()
     d.flag("noftz")
-    if not name or d.one_of(("v2", "v4", "v8")):
+    if not name or d.one_of(("v2", "v4", "v8")) or (kind == "b128" and name not in ("exch", "cas")):
         raise d.refuse()
     d.count(at + 2, at + 3)
     storage = f"b{8 * TYPES[kind].itemsize}" if ("f" in kind and "x2" in kind) or kind in ("f16", "bf16") else kind
@@ -80,7 +80,7 @@ def _require_written(
     access: Access, region: Region, index: Array, dtype: np.dtype[Any], frame: Any, chosen: Array | None
 ) -> None:
     if region.shadow is not None:
-        fetch(access, region, index, np.dtype(f"u{dtype.itemsize}"), 1, frame, chosen)
+        fetch(access, region, index, dtype, 1, frame, chosen)
 
 
 def _update(name: str, kind: str) -> Any:

@@ -56,6 +56,8 @@ def _mov_vector(d: Decoder, kind: str) -> Operation:
         raise d.fail("one side must be a register")
     items: tuple[Operand, ...] = target.items if isinstance(target, Vector) else source.items  # type: ignore[union-attr]
     part = f"b{8 * TYPES[kind].itemsize // max(1, len(items))}"
+    if kind == "b128" and isinstance(source, Vector):
+        return _pack_b128(d, items)
     if part not in TYPES or kind == "pred" or len(items) < 2:
         raise d.fail(f"{len(items)} parts of a .{kind}")
     if isinstance(target, Vector):
@@ -93,6 +95,21 @@ def _pack(d: Decoder, items: tuple[Operand, ...], kind: str, part: str) -> Opera
         for a, shift in zip(sources[1:], shifts[1:], strict=True):
             total = total | np.left_shift(slots[a].astype(wide), shift)
         slots[o][...] = total
+
+    return run
+
+
+def _pack_b128(d: Decoder, items: tuple[Operand, ...]) -> Operation:
+    """mov.b128 d, {low, high}."""
+    d.count(2)
+    if len(items) != 2:
+        raise d.fail("two parts of a .b128 expected")
+    low, high = (d.source(item, "b64") for item in items)
+    o = d.dst(0, "b128")
+
+    def run(slots: list[Array], frame: Any) -> None:
+        parts = np.broadcast_arrays(slots[low], slots[high], np.empty(len(slots[o]), np.bool_))[:2]
+        slots[o][...] = np.stack(parts, axis=1).view(TYPES["b128"]).reshape(-1)
 
     return run
 

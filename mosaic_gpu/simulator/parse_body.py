@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from mosaic_gpu.errors import SourceLine, UnsupportedError
+from mosaic_gpu.errors import SourceLine
 from mosaic_gpu.simulator.parse_operands import (
     Scope,
     at_line,
@@ -134,8 +134,6 @@ class Body:
             self.source = SourceLine(name, int(match[2])) if name and int(match[2]) else None
         elif word == ".reg":
             match = self._take(_REGISTERS, "a register declaration")
-            if match[1] == "b128":
-                raise UnsupportedError(f"PTX line {self.line}: the simulator does not support .b128 registers")
             try:
                 self.scopes[-1].declare(match[1], match[2])
             except ValueError as error:

@@ -47,7 +47,7 @@ _VARIABLE = re.compile(
 )
 _ALIGN = re.compile(r"\.align\s*(\d+)")
 _SPACE = re.compile(r"\.(global|shared|const|local|param)\b")
-_BYTES = {name: dtype.itemsize for name, dtype in TYPES.items()} | {"b128": 16}
+_BYTES = {name: dtype.itemsize for name, dtype in TYPES.items()}
 
 
 class Scope:

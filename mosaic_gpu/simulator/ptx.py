@@ -13,12 +13,13 @@ import numpy as np
 
 from mosaic_gpu.errors import SimulationError, SourceLine, UnsupportedError
 
-#: PTX type -> the NumPy type that the simulator computes it in.  bf16 and the packed pairs stay bits.
+#: PTX type -> the NumPy type that the simulator computes it in.  bf16 and the packed pairs stay bits; b128 is opaque.
 TYPES: dict[str, np.dtype[np.generic]] = {
     "pred": np.dtype(np.bool_),
     "b8": np.dtype(np.uint8), "u8": np.dtype(np.uint8), "s8": np.dtype(np.int8),
     "b16": np.dtype(np.uint16), "u16": np.dtype(np.uint16), "s16": np.dtype(np.int16),
     "b32": np.dtype(np.uint32), "u32": np.dtype(np.uint32), "s32": np.dtype(np.int32),
+    "b128": np.dtype("V16"),
     "b64": np.dtype(np.uint64), "u64": np.dtype(np.uint64), "s64": np.dtype(np.int64),
     "f16": np.dtype(np.float16), "bf16": np.dtype(np.uint16), "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64), "tf32": np.dtype(np.uint32),

@@ -50,6 +50,9 @@ Ending = Callable[[list[Array], "Frame"], Successors]
 Kernel = Callable[..., Any]
 
 
+_TAKE_B128 = ("mov", "ld", "st", "atom")
+
+
 @dataclass(frozen=True)
 class Entry:
     """How an instruction is prepared: `dests` leading operands are written; `converges` says that all
@@ -90,6 +93,11 @@ def ending(*names: str) -> Callable[[Callable[[Decoder, int], Ending]], Callable
         return build
 
     return register
+
+
+def _differ(declared: str, wanted: str) -> bool:
+    """True if a register of one type can never be used as the other: predicates and .b128 stand alone."""
+    return declared != wanted and bool({declared, wanted} & {"pred", "b128"})
 
 
 class Decoder:
@@ -141,6 +149,8 @@ class Decoder:
         """The `index`-th type in the instruction's name."""
         if not self.types:
             raise self.refuse("it has no type that the simulator knows")
+        if self.types[index] == "b128" and self.instruction.opcode not in _TAKE_B128:
+            raise self.refuse("type .b128")
         return self.types[index]
 
     def finish(self) -> None:
@@ -175,7 +185,7 @@ class Decoder:
         dtype = TYPES[type_name]
         if isinstance(operand, Register):
             size = TYPES[operand.type].itemsize
-            if (operand.type == "pred") != (type_name == "pred") or size < dtype.itemsize:
+            if _differ(operand.type, type_name) or size < dtype.itemsize:
                 raise self.fail(f"{operand.name} of type .{operand.type} cannot be read as .{type_name}")
             return self.slots.view(operand, dtype, size // dtype.itemsize, 0)
         if isinstance(operand, Immediate):
@@ -238,7 +248,7 @@ class Decoder:
 
     def _destination(self, operand: Register, type_name: str, dtype: np.dtype[Any]) -> int:
         size = TYPES[operand.type].itemsize
-        if (operand.type == "pred") != (type_name == "pred") or size < dtype.itemsize:
+        if _differ(operand.type, type_name) or size < dtype.itemsize:
             raise self.fail(f"a .{type_name} result does not fit {operand.name} of type .{operand.type}")
         if size > dtype.itemsize:
             if type_name[0] not in "bus" or type_name[-2:] == "x2" or type_name == "bf16":

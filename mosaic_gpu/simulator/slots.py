@@ -100,7 +100,7 @@ class Slots:
 
     def sink(self, dtype: np.dtype[Any]) -> int:
         """The slot of a destination that nobody reads."""
-        kind = "?" if dtype.kind == "b" else f"u{dtype.itemsize}"
+        kind = storage_of(dtype)
         key = ("", f"_{kind}")
         if key not in self.rows:
             self.rows[key] = self.new_row(kind)
@@ -126,6 +126,10 @@ class Slots:
 
 
 def storage_type(register: Register) -> str:
-    """The storage of a register: one row of bool, u1, u2, u4 or u8 per register."""
-    dtype = TYPES[register.type]
-    return "?" if dtype.kind == "b" else f"u{dtype.itemsize}"
+    """The storage of a register: one row of bool, u1, u2, u4, u8 or V16 per register."""
+    return storage_of(TYPES[register.type])
+
+
+def storage_of(dtype: np.dtype[Any]) -> str:
+    """The storage of values of a type."""
+    return {"b": "?", "V": "V16"}.get(dtype.kind, f"u{dtype.itemsize}")

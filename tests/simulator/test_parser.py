@@ -115,6 +115,7 @@ def test_damaged_texts_give_errors_with_a_line_and_nothing_else(seed: int) -> No
             assert "PTX line" in str(error)  # noqa: PT017
 
 
-def test_registers_of_128_bits_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"PTX line 7: .*\.b128 registers"):
-        Module(kernel_text(".reg .b128 %q;", []))
+@pytest.mark.parametrize("text", ["add.b128 %q, %q, %q;", "selp.b128 %q, %q, %q, %p;", "cvt.b128.b64 %q, %a;"])
+def test_other_uses_of_registers_of_128_bits_are_refused_by_name(text: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"PTX line 7: .*\.b128"):
+        Module(kernel_text(f".reg .b128 %q; .reg .b64 %a; .reg .pred %p; {text}", []))
