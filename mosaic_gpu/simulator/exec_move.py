@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
 from mosaic_gpu.simulator.slots import TIMERS
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: In nanoseconds since 1970, so that the upper half is not zero.
+_TIMER_START = 1_700_000_000 * 10**9
 _WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 
 
@@ -37,12 +38,12 @@ def exec_mov(d: Decoder) -> Operation:
 
 
 def _mov_timer(d: Decoder, name: str, kind: str) -> Operation:
-    """Clocks count instructions run so far; globaltimer is the host's."""
+    """Clocks count thread-instructions run so far, and so does globaltimer, as nanoseconds from a fixed start."""
     o = d.dst(0, kind)
     upper = name.endswith("_hi")
 
     def run(slots: list[Array], frame: Any) -> None:
-        value = time.time_ns() if "globaltimer" in name else frame.wave.clock()
+        value = frame.wave.clock() + (_TIMER_START if "globaltimer" in name else 0)
         mask = (1 << 8 * slots[o].dtype.itemsize) - 1
         slots[o][...] = (value >> 32 if upper else value) & mask
 

@@ -69,13 +69,14 @@ class PendingProduct:
                               self.reads_accumulator[chosen], product)  # fmt: skip
 
     def shared_chunks(self) -> list[tuple[int, Array]]:
-        """(block, addresses of the 16-byte chunks of shared memory that are read), per warpgroup and operand."""
+        """(first thread, addresses in its block's shared memory of the 16-byte chunks that are read), per
+        warpgroup and operand."""
         o, found = self.operation, []
         for i in range(len(self.b)):
-            block = int(self.threads[i, 0])
+            first = int(self.threads[i, 0])
             if self.a is not None:
-                found.append((block, chunk_addresses(int(self.a[i]), 64, o.a_k_major)))
-            found.append((block, chunk_addresses(int(self.b[i]), o.columns, o.b_k_major)))
+                found.append((first, chunk_addresses(int(self.a[i]), 64, o.a_k_major)))
+            found.append((first, chunk_addresses(int(self.b[i]), o.columns, o.b_k_major)))
         return found
 
 
