@@ -70,7 +70,20 @@ def check_written(thread: Any, selection: Any, actor: Actor | None = None, mask:
     for where in (mask, selection.inside):
         if where is not None and missing.shape == selection.shape:
             missing = missing & where
-    if missing.any():
+    if not missing.any():
+        return
+    flying = [f for f in selection.memory.pending if hasattr(f, "target") and not f.landed
+              and f.target.memory is selection.memory]
+    if flying:
+        thread.machine.reporter.fault(
+            "missing_waits",
+            f"{selection.memory.name} is read while {flying[0].actor_name} to it is on its way",
+            actor.source if actor else thread.source,
+            thread.name,
+            got=f"the copy at {flying[0].source}",
+            hint="wait for the copy: plgpu.barrier_wait(barrier)",
+        )
+    else:
         element = [int(i) for i in np.argwhere(missing)[0]]
         thread.machine.reporter.fault(
             "uninitialised_reads",

@@ -23,6 +23,7 @@ class Barrier:
       seen: for each thread how many phases it waited for.
       slot: of copies that complete on it.
       flights: copies that have not completed yet.
+      last_copy: the line of the last copy into it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Barrier:
     seen: dict[Any, int] = field(default_factory=dict)
     slot: int | None = None
     flights: int = 0
+    last_copy: SourceLine | None = None
 
     def arrive(self, clock: Clock) -> None:
         """One arrival, which publishes `clock`."""

@@ -132,6 +132,7 @@ def _load_actors(thread: Any, barrier: Barrier | None) -> tuple[Actor | None, Ac
 
 def _completes_on(thread: Any, barrier: Barrier, flight: Flight) -> None:
     barrier.flights += 1
+    barrier.last_copy = flight.source
 
     def arrive() -> None:
         barrier.flights -= 1

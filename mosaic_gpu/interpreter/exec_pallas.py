@@ -104,18 +104,19 @@ def _register(thread: Any, item: Any, key: Any) -> None:
 def exec_run_state(thread: Any, equation: Equation, *values: Any, jaxpr: Any, is_initialized: Any, **_: Any) -> list[Any]:
     """`pl.run_state(f)(values)`: f on references that start as the values, and their last values."""
     code: Code = equation.cache["codes"][0]
-    given = iter(values)
-    refs = []
+    given, refs, made = iter(values), [], []
     for var, starts in zip(jaxpr.invars, is_initialized, strict=True):
-        if not starts:
+        value = next(given) if starts else None
+        is_value = isinstance(value, np.ndarray | np.generic)
+        if value is None:
             refs.append(allocate_scratch(thread, var.aval, (), "run_state memory"))
-            continue
-        value = next(given)
-        refs.append(memory_of("run_state memory", "regs", np.asarray(value)).whole()
-                    if isinstance(value, np.ndarray | np.generic) else value)
+        else:
+            refs.append(memory_of("run_state memory", "regs", np.asarray(value)).whole() if is_value else value)
+        made.append(is_value or value is None)
     code.run(thread, refs)
     finish_products(thread)
-    return [access.read(thread, r) if hasattr(r, "memory") else r for r in refs]
+    # References from outside are no state of its own, and come back as they are.
+    return [access.read(thread, r) if m else r for r, m in zip(refs, made, strict=True)]
 
 
 @executes("debug_print")

@@ -78,24 +78,28 @@ def _barriers(thread: Any, inner: Any, name: str, of_cluster: bool) -> BarrierAr
 
 
 def release_scratch(thread: Any, scratch: Sequence[Any], equation: Equation) -> None:
-    """The end of a scope: nothing may be on its way to or from its memory."""
+    """The end of a scope: of its barriers, every copy has to be waited for."""
     thread.equation = equation
     for item in scratch:
         if isinstance(item, BarrierArray):
             for barrier in item.barriers:
-                if barrier.slot is not None:
-                    thread.machine.times.free.append(barrier.slot)
-            continue
-        memory = item.memory
-        memory.live = False
-        left = [f for f in memory.pending if not f.done]
-        if left:
-            thread.machine.reporter.fault(
-                "missing_waits",
-                f"{memory.name} ends while {left[0].actor_name} is on its way",
-                left[0].source,
-                thread.name,
-                hint="wait for every copy before its shared memory is given back: barrier_wait, or wait_smem_to_gmem",
-            )
-            for flight in left:
-                thread.machine.scheduler.land(flight)
+                _check_left(thread, barrier)
+        else:
+            item.memory.live = False
+
+
+def _check_left(thread: Any, barrier: Barrier) -> None:
+    """Reports copies that nobody waited for."""
+    if barrier.slot is None:
+        return
+    thread.machine.times.free.append(barrier.slot)
+    waited = max(barrier.seen.values(), default=0)
+    if barrier.flights or barrier.phase > waited:
+        what = f"{barrier.flights} copies are on their way" if barrier.flights else f"phase {barrier.phase} is complete"
+        thread.machine.reporter.fault(
+            "missing_waits",
+            f"{barrier.name} ends, {what}, and nobody has waited for more than {waited} phases",
+            barrier.last_copy,
+            thread.name,
+            hint="wait for every copy to shared memory: plgpu.barrier_wait(barrier)",
+        )
