@@ -32,6 +32,7 @@ from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, tile_type
 from mosaic_gpu.lowering.dots import DotFacts, instruction_columns
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.passes.effects import is_defined_outside
+from mosaic_gpu.lowering.passes.operands_in_place import in_place
 from mosaic_gpu.lowering.passes.round_operands import rounded
 from mosaic_gpu.lowering.swizzles import PERIOD_ROWS, SWIZZLE, swizzle_for
 
@@ -218,9 +219,12 @@ def _stage_both(op: Any, facts: DotFacts, plan: WgmmaPlan, start: int, count: in
             continue
         place = staging(facts, plan, is_lhs, count)
         fits = _is_as_given(value, facts, is_lhs, place)
-        if fits and (view := staged.find(op, value, place)) is not None:
+        view = staged.find(op, value, place) or in_place(op, value, place.swizzle) if fits else None
+        if view is not None:
             _tell(op, is_lhs, k_last=place.k_dim == 1)
             op.operands[number] = view
+            if value.owner.operation.name == "mgpu.load" and not list(value.uses):
+                value.owner.operation.erase()
             continue
         point = _where(op, value) if count == facts.k and place.num_bytes * 2 <= staged.num_bytes else op
         with ir.InsertionPoint(point), op.location:

@@ -345,3 +345,30 @@ def test_a_scratch_before_swizzled_tiles_stays_intact(run: Run, not_in_jax: None
     o, p = run(call, a, b, s)
     check(o, a, b)
     np.testing.assert_array_equal(p, s)
+
+
+def test_a_ring_of_buffers_that_the_kernel_keeps_itself(run: Run, simulator_only: None) -> None:
+    """The unit reads the scratch in place; nothing else of it is staged."""
+
+    def body(a_ref: Any, b_ref: Any, o_ref: Any, a_ring: Any, b_ring: Any) -> None:
+        a_ring[0], b_ring[0] = a_ref[:, :64], b_ref[:64]
+
+        def step(i: Any, total: Any) -> Any:
+            slot, following = lax.rem(i, 2), jnp.minimum(i + 1, 3)
+            total = total + jnp.dot(a_ring[slot], b_ring[slot], preferred_element_type=np.float32)
+            a_ring[1 - slot] = a_ref[:, pl.ds(following * 64, 64)]
+            b_ring[1 - slot] = b_ref[pl.ds(following * 64, 64)]
+            return total
+
+        o_ref[...] = lax.fori_loop(0, 4, step, jnp.zeros((64, 64), np.float32))
+
+    a, b = random_values("float16", (64, 256), 1), random_values("float16", (256, 64), 2)
+    call = pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((64, 64), np.float32),
+        scratch_shapes=[plgpu.SMEM((2, 64, 64), np.float16)] * 2,
+        compiler_params=mosaic_gpu.CompilerParams(),
+    )
+    check(run(call, a, b), a, b)
+    layouts = mosaic_gpu.compile(call, a, b).ir("layouts")
+    assert layouts.count('"mgpu.alloc"()') == layouts.count("mgpu.swizzle") == 2
