@@ -59,7 +59,7 @@ def test_the_kernel_in_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     assert "registers=" in output
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "mean_pool"])
 def test_the_small_examples_agree_with_plain_jax(name: str) -> None:
     output = run_python(f"examples/{name}.py").stdout
     difference = re.search(r"largest difference from .*: (\S+)", output)

@@ -247,15 +247,17 @@ def test_vmap_over_the_bound() -> None:
 
 
 def test_in_a_shard_map_each_shard_has_its_own_bound() -> None:
-    mesh = Mesh(np.array(jax.devices()[:1]), ("d",))
+    mesh = Mesh(np.array(jax.devices()), ("d",))
     spec = PartitionSpec("d")
 
     def shard(n: Any, x: Any) -> Any:
         return tiled(n[0], 2, x)
 
     sharded = jax.shard_map(shard, mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
-    x = random(16, 16)
-    np.testing.assert_array_equal(jax.jit(sharded)(jnp.array([3]), x), expected_tiles(3, 2, x))
+    x = random(4 * 16, 16)
+    bounds = [3, 0, 1, 9]
+    expected = np.concatenate([expected_tiles(n, 2, part) for n, part in zip(bounds, np.split(x, 4), strict=True)])
+    np.testing.assert_array_equal(jax.jit(sharded)(jnp.array(bounds), x), expected)
 
 
 def test_a_bound_that_the_same_jit_computes() -> None:
