@@ -63,6 +63,9 @@ def _facts(attributes: Any) -> LaunchFacts:
     extents = [ir.IntegerAttr(e).value for e in attributes["mgpu.grid"]]
     threads = 32 * ir.IntegerAttr(attributes["mgpu.num_warps"]).value
     shared = ir.IntegerAttr(attributes["mgpu.smem_bytes"]).value
-    texts = attributes["mgpu.tensor_maps"] if "mgpu.tensor_maps" in attributes else []
-    maps = tuple(TensorMapFacts.of(json.loads(ir.StringAttr(t).value)) for t in texts)
+    maps = tuple(TensorMapFacts.of(json.loads(ir.StringAttr(t).value)) for t in _tensor_maps(attributes))
     return LaunchFacts(str(attributes["sym_name"].value), grid_of(extents), (threads, 1, 1), shared, maps)
+
+
+def _tensor_maps(attributes: Any) -> Any:
+    return attributes.get("mgpu.tensor_maps", ())

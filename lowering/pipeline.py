@@ -74,17 +74,20 @@ def layout_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
     from mosaic_gpu.lowering.passes.choose_dots import ChooseDots
     from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
+    from mosaic_gpu.lowering.passes.drop_dead_carries import DropDeadCarries
     from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
     from mosaic_gpu.lowering.passes.hoist_loads import HoistLoads
     from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
-    from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
-    from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
+    from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
     from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
 
     return (
         UpstreamPasses("canonicalize,cse,loop-invariant-code-motion"),  # first: equal views become one value
         HoistSteps(),  # before promotion: a first step's store outside of a loop is what the loop starts with
         PromoteRefs(),
+        DropDeadCarries(),  # before loops are launched, which carry nothing
+        UpstreamPasses("canonicalize"),
+        ParallelizeLoops(),
         HoistLoads(),  # after promotion: a loop that keeps its output in registers writes no memory
         UpstreamPasses("canonicalize,cse"),  # what it drops needs no layout
         ChooseNumWarps(),  # before layouts, which say where each warp's elements are

@@ -40,12 +40,14 @@ _PERSISTENT = -1
 class GridPlan:
     """The launched (parallel) and the looped (sequential) dimensions of a grid, each slowest first.
 
-    `extents`: of all dimensions; None where they are known at run time only.
+    `extents`: of all dimensions; None where they are known at run time only.  `separated`: the sequential dimensions
+    whose steps have different blocks, so that only scratch memory is between them and running in parallel.
     """
 
     extents: tuple[int | None, ...]
     parallel: tuple[int, ...]
     sequential: tuple[int, ...]
+    separated: tuple[int, ...] = ()
 
     @property
     def is_persistent(self) -> bool:
@@ -71,7 +73,10 @@ def plan_grid(call: KernelCall) -> GridPlan:
     reach = tuple(_MAX_EXTENT if n is None else n for n in extents)
     inferred = _infer_parallel(call, reach) if None in said else ()
     parallel = tuple(d for d, kind in enumerate(said) if kind == "parallel" or (kind is None and d in inferred))
-    return GridPlan(extents, parallel, tuple(d for d in range(len(extents)) if d not in parallel))
+    sequential = tuple(d for d in range(len(extents)) if d not in parallel)
+    has_scratch = bool(mapping.scratch_avals) and None in said
+    told = _separated_steps(call, reach) if has_scratch else set()
+    return GridPlan(extents, parallel, sequential, tuple(d for d in sequential if said[d] is None and d in told))
 
 
 def _said_semantics(call: KernelCall, rank: int, vmapped: tuple[int, ...]) -> list[str | None]:
@@ -103,11 +108,17 @@ def _canonical(kind: object) -> str:
 
 
 def _infer_parallel(call: KernelCall, extents: tuple[int, ...]) -> set[int]:
-    mapping = call.grid_mapping
     dims = set(range(len(extents)))
-    if mapping.scratch_avals:
+    if call.grid_mapping.scratch_avals:
         # Scratch memory lives through all steps of the user's grid.
-        dims &= set(mapping.vmapped_dims)
+        dims &= set(call.grid_mapping.vmapped_dims)
+    return _separated_steps(call, extents, dims) | {d for d, n in enumerate(extents) if n == 1}
+
+
+def _separated_steps(call: KernelCall, extents: tuple[int, ...], among: set[int] | None = None) -> set[int]:
+    """The dimensions, of those in `among`, whose steps write different places."""
+    mapping = call.grid_mapping
+    dims = set(range(len(extents))) if among is None else set(among)
     blocks = mapping.block_mappings
     outputs = blocks[mapping.num_inputs :]
     by_blocks = [_separated(output, extents) for output in outputs]
@@ -119,7 +130,7 @@ def _infer_parallel(call: KernelCall, extents: tuple[int, ...]) -> set[int]:
     for source, target in call.input_output_aliases:
         if not _same_blocks(blocks[source - mapping.num_index_operands], outputs[target]):
             dims.clear()
-    return dims | {d for d, n in enumerate(extents) if n == 1}
+    return dims
 
 
 def _same_blocks(a: Any, b: Any) -> bool:

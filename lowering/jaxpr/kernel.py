@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.ops_kernel import KernelOp, ProgramIdOp
+from mosaic_gpu.dialect.ops_kernel import SEPARATED, KernelOp, ProgramIdOp
 from mosaic_gpu.dialect.types import ref_type
 from mosaic_gpu.errors import InternalError, KernelError, SourceLine, UnsupportedError
 from mosaic_gpu.lowering.jaxpr import emit
@@ -157,6 +157,8 @@ def _steps(plan: GridPlan, extents: Sequence[Extent]) -> Iterator[list[ir.Value]
             extent = extents[d]
             upper = emit.int_constant(extent) if isinstance(extent, int) else extent
             ids[d] = stack.enter_context(loop_over(emit.int_constant(0), upper, emit.int_constant(1)))
+            if d in plan.separated:
+                ids[d].owner.owner.operation.attributes[SEPARATED] = ir.UnitAttr.get()
         yield [ids[d] for d in range(len(extents))]
 
 

@@ -23,7 +23,7 @@ _PURE = frozenset(
     {
         "mgpu.alloc", "mgpu.subview", "mgpu.program_id", "mgpu.iota", "mgpu.broadcast", "mgpu.reshape",
         "mgpu.transpose", "mgpu.slice", "mgpu.concatenate", "mgpu.reduce", "mgpu.scan", "mgpu.bitcast",
-        "mgpu.convert_layout", "mgpu.libdevice", "mgpu.ptx", "mgpu.yield",
+        "mgpu.convert_layout", "mgpu.libdevice", "mgpu.ptx", "mgpu.yield", "mgpu.num_programs",
     }
 )  # fmt: skip
 
@@ -80,6 +80,11 @@ class Memories:
             for inner in block.operations:
                 total |= self.effects(inner.operation)
         return total
+
+
+def is_pure(op: Any) -> bool:
+    """Whether an op only computes its results (from its regions as well, where it has some)."""
+    return op.name in _PURE or op.name.startswith(("arith.", "math."))
 
 
 def root_of(ref: Any) -> Any:

@@ -63,9 +63,7 @@ def matmul(m: int, n: int, k: int, block: tuple[int, int, int], dtype: Any, **ch
         out_specs=pl.BlockSpec((bm, bn), lambda i, j, step: (i, j)),
         out_shape=jax.ShapeDtypeStruct((m, n), dtype),
         scratch_shapes=[plgpu.SMEM((bm, bn), jnp.float32)],
-        compiler_params=mosaic_gpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "sequential"), **choices
-        ),
+        compiler_params=mosaic_gpu.CompilerParams(**choices),
     )
     return call  # type: ignore[no-any-return]
 
@@ -88,6 +86,41 @@ def test_a_matmul_is_the_same_with_its_loads_ahead(
     np.testing.assert_array_equal(ahead, behind)
     expected = x.astype(np.float64) @ y.astype(np.float64)
     np.testing.assert_allclose(ahead.astype(np.float64), expected, rtol=1e-2, atol=2e-2)
+
+
+def test_a_matmul_with_scratch_memory_runs_in_as_many_blocks_as_it_has_outputs() -> None:
+    """Nothing is said of its grid: the scratch memory turns out to be a value of each block."""
+    x, y = values((256, 256), jnp.bfloat16), values((256, 384), jnp.bfloat16, 1)
+    kernel = mosaic_gpu.compile(matmul(256, 384, 256, (128, 128, 64), "bfloat16"), x, y)
+    assert kernel.launch_facts.grid == (6, 1, 1)
+    text = str(kernel.ir("pipelined"))
+    assert "mgpu.specialize" in text and "mgpu.pending" in text
+
+
+def test_scratch_memory_that_steps_hand_on_keeps_them_in_order() -> None:
+    """A running sum over the grid."""
+
+    def kernel(x_ref: Any, o_ref: Any, sum_ref: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+
+        sum_ref[...] += x_ref[...]
+        o_ref[...] = sum_ref[...]
+
+    spec = pl.BlockSpec((16, 64), lambda i: (i, 0))
+    call = pl.pallas_call(
+        kernel,
+        grid=(6,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((96, 64), jnp.float32),
+        scratch_shapes=[plgpu.SMEM((16, 64), jnp.float32)],
+        compiler_params=mosaic_gpu.CompilerParams(),
+    )
+    x = np.round(values((96, 64)) * 8)
+    expected = x.reshape(6, 16, 64).cumsum(0).reshape(96, 64)
+    np.testing.assert_array_equal(run_on_simulator(call, x), expected)
 
 
 def rows_summed(blocks: int, size: tuple[int, int], counted: bool, **choices: Any) -> Callable[..., Any]:

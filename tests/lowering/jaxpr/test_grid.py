@@ -100,7 +100,7 @@ def test_vmapped_dimensions_are_parallel_also_with_scratch() -> None:
     scratch = [plgpu.SMEM((2,), jnp.float32)]
     kernel = call(body, (8,), grid=(4,), in_specs=[spec], out_specs=spec, scratch_shapes=scratch)
     found = plan_grid(kernel_call_of(jax.vmap(kernel), jnp.ones((3, 8))))
-    assert found == GridPlan((3, 4), (0,), (1,))
+    assert found == GridPlan((3, 4), (0,), (1,), separated=(1,))
 
 
 def test_an_unknown_word_is_an_error() -> None:
