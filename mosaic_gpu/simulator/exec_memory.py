@@ -274,9 +274,8 @@ def _store_uninitialised(
             )  # fmt: skip
         if region.shadow is not None:
             bytes_each = access.total // count
-            region.typed(np.dtype(np.uint8), access.total, shadow=True)[
-                index[bad], item * bytes_each : (item + 1) * bytes_each
-            ] = 0
+            shadow = region.typed(np.dtype(np.uint8), access.total, shadow=True).reshape(-1, access.total)
+            shadow[index[bad], item * bytes_each : (item + 1) * bytes_each] = 0
 
 
 @instruction("prefetch", "prefetchu", "applypriority", "discard", dests=0)

@@ -8,7 +8,7 @@ stored to global memory, is part of an address, decides a branch or a predicate,
     instruction         result is uninitialised where
     mov, cvt to fewer   the bits are
     selp                the chosen operand is (or the predicate)
-    prmt, shl, shr, bfe the bits are, where constants say which
+    prmt, bfi, bfe, ..  the bits are, where constants say which
     and, or             an operand is, unless another one has a known 0 (or 1) there
     st.shared           the bytes count as not written
     shfl                the source lane's value is
@@ -218,7 +218,7 @@ class _Step:
             return self.logic(_U64(0) if opcode == "and" else _ALL)
         if opcode == "shfl":
             return self.shuffle()
-        if opcode in ("prmt", "shl", "shr", "bfe"):
+        if opcode in ("prmt", "shl", "shr", "bfe", "bfi"):
             exact = self.rearrange()
             if exact is not None:
                 return exact
@@ -259,7 +259,7 @@ class _Step:
         return np.asarray(np.where(total & _U64(1), _ALL, _U64(0)) if self.instruction.modifiers == ("pred",) else total)
 
     def rearrange(self) -> Array | None:
-        """prmt, shl, shr, bfe of unsigned values by constants move the bits."""
+        """prmt, shl, shr, bfe and bfi of unsigned values by constants move the bits."""
         opcode, words, operands = self.instruction.opcode, self.instruction.modifiers, self.instruction.operands
         constants = [o.value for o in operands[1:] if isinstance(o, Immediate)]
         if opcode == "prmt":
@@ -274,8 +274,12 @@ class _Step:
                 total |= part << _U64(8 * byte)
             return total
         width = 8 * TYPES[words[-1]].itemsize
-        if words[-1][0] == "s" or len(constants) != len(operands) - 2:
+        if words[-1][0] == "s" or len(constants) != (2 if opcode in ("bfe", "bfi") else 1):
             return None
+        if opcode == "bfi":
+            start, field = min(constants[0] & 0xFF, 63), (1 << min(constants[1] & 0xFF, 63)) - 1
+            kept = self.bits_of(operands[2]) & _U64(~(field << start) & int(_ALL))
+            return np.asarray(kept | (self.bits_of(operands[1]) & _U64(field)) << _U64(start))
         bits = self.bits_of(operands[1]) & _U64((1 << width) - 1)
         start = min(constants[0] & 0xFFFFFFFF, 63)
         if opcode == "shl":
