@@ -95,6 +95,18 @@ def check_written(thread: Any, selection: Any, actor: Actor | None = None, mask:
         )
 
 
+def claim(thread: Any, selection: Any, verb: str, actor: Actor) -> None:
+    """Checks what an asynchronous operation will read or write, when it starts."""
+    memory = selection.memory
+    if memory.owner is not None:
+        _check_owner(thread, selection, verb, actor, None)
+    if memory.writes is not None:
+        note = memory.writes.read if verb == "reads" else memory.writes.write
+        conflict = note(selection, actor)
+        if conflict is not None:
+            report_conflict(thread, selection, verb, conflict, actor)
+
+
 def _note_write(thread: Any, selection: Any, actor: Actor | None, mask: Any) -> None:
     memory = selection.memory
     if memory.written is not None:

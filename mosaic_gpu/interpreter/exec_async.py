@@ -61,6 +61,7 @@ def _start(thread: Any, flight: Flight) -> None:
             memory.pending.append(flight)
     if thread.watched:
         thread.event("copy", flight.what)
+    flight.claim()
     thread.machine.scheduler.launch(flight)
 
 
@@ -153,9 +154,9 @@ def exec_wait_gmem_to_smem(thread: Any, equation: Equation, *, n: int) -> list[A
 def _wait_for(thread: Any, flight: Flight, writes: bool) -> None:
     thread.machine.scheduler.land(flight)
     flight.done = True
-    clock = flight.write_clock if writes else flight.read_clock
-    if clock is not None:
-        thread.acquire(clock)
+    for actor in (flight.reads, flight.writes if writes else None):
+        if actor is not None:
+            thread.acquire(actor.clock)
 
 
 @executes("copy_smem_to_gmem")

@@ -10,7 +10,7 @@ import numpy as np
 
 from mosaic_gpu.errors import SourceLine
 from mosaic_gpu.interpreter import access
-from mosaic_gpu.interpreter.clocks import Actor, Clock
+from mosaic_gpu.interpreter.clocks import Actor
 from mosaic_gpu.interpreter.eval_elementwise import widen
 
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
@@ -56,15 +56,11 @@ class Flight:
         """For messages."""
         return f"{self.what} of {self.thread.name}"
 
-    @property
-    def read_clock(self) -> Clock | None:
-        """What one knows who waited until it has read."""
-        return None if self.reads is None else self.reads.clock
-
-    @property
-    def write_clock(self) -> Clock | None:
-        """What one knows who waited until it has written."""
-        return None if self.writes is None else self.writes.clock
+    def claim(self) -> None:
+        """Checks, when it starts, that nothing races with what it reads and writes until somebody waits for it."""
+        for selection, actor, verb in ((self.source_selection, self.reads, "reads"), (self.target, self.writes, "writes")):
+            if actor is not None:
+                access.claim(self.thread, selection, verb, actor)
 
     def land(self) -> None:
         """Copies."""
@@ -72,7 +68,6 @@ class Flight:
         thread, source, target = self.thread, self.source_selection, self.target
         if thread.watched:
             thread.machine.reporter.event("land", thread.name, self.what, self.source)
-        self._check(source)
         value = source.read()
         inside = source.inside
         if inside is not None:
@@ -80,17 +75,12 @@ class Flight:
             value = np.where(inside, value, filler)
         if self.reduction is not None:
             value = np.asarray(_REDUCTIONS[self.reduction](*widen(target.read(), value))).astype(target.dtype)
-        access.write(thread, target, value, self.writes)
+        if target.memory.written is not None:
+            target.put(target.memory.written, True)
+        target.write(value)
         self._carry_unwritten(source, target, inside)
         if self.then is not None:
             self.then()
-
-    def _check(self, source: Any) -> None:
-        memory = source.memory
-        if memory.writes is not None and self.reads is not None:
-            conflict = memory.writes.read(source, self.reads)
-            if conflict is not None:
-                access.report_conflict(self.thread, source, "reads", conflict, self.reads)
 
     @staticmethod
     def _carry_unwritten(source: Any, target: Any, inside: Any) -> None:

@@ -265,6 +265,7 @@ class Run:
         for number, step in enumerate(np.ndindex(*grid), 1):
             cluster = Cluster(number, tuple(n for _, n in axes.cluster), tuple(a for a, _ in axes.cluster))
             self._machine.cluster_names[number] = f"block {_tuple(step)}"
+            self._machine.begin_cluster()
             yield [pair for place in np.ndindex(*cluster.shape) for pair in self._threads(axes, cluster, step, place)]
 
     def _threads(
@@ -304,6 +305,7 @@ class Run:
         for number, place in enumerate(np.ndindex(*(self._grid[d] for d in kernel.parallel)), 1):
             name = f"block {_tuple(place)}" if kernel.parallel else "the block"
             self._machine.cluster_names[number] = name
+            self._machine.begin_cluster()
             thread = Thread(self._machine, Block(Cluster(number), (), name), name)
             yield [(thread, self._body(thread, self._block_body(thread, place, sequential)))]
 

@@ -33,6 +33,11 @@ class Machine:
         self.cluster_names: dict[int, str] = {}
         self.grid: tuple[int, ...] = ()
         self.printed: list[str] = []
+        self.floor = self.times.start()
+
+    def begin_cluster(self) -> None:
+        """What threads that start from now on have seen: everything until now, and nothing of one another."""
+        self.floor = self.times.start()
 
     def watch(self, memory: Memory) -> None:
         """Starts looking for races on a memory."""
@@ -101,7 +106,7 @@ class Thread:
         self._slots: dict[str, int] = {}
         self.clock = Clock(np.zeros(0, np.int64), np.zeros(0, np.int64))
         if machine.tracked:
-            self._begin(machine.times.start())
+            self._begin(machine.floor.copy())
 
     def _begin(self, clock: Clock) -> None:
         self.clock = clock
