@@ -21,6 +21,7 @@ LLVM_PASSES = (
     "convert-vector-to-llvm",
     "convert-arith-to-llvm",
     "convert-cf-to-llvm",
+    "convert-ub-to-llvm",  # after convert-vector-to-llvm, which folds picks of open elements to ub.poison
     "reconcile-unrealized-casts",  # after all conversions: translation refuses a cast that is left
     # `.loc` and `.file` only: any other kind marks the PTX as a debug build, which ptxas does not optimise
     "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}",
