@@ -304,8 +304,9 @@ class _Walk:
     def _along(self, index: Any, extent: int, masked: bool) -> Form | None:
         """What an index touches; None where it may be moved into range, and so to another step's place."""
         if isinstance(index, Slice):
-            start = index.start if not isinstance(index.start, (int, np.integer)) else self._at(int(index.start))
-            form = start.wider((int(index.size) - 1) * int(index.stride)) if isinstance(start, Form) and index.size else None
+            start = self._at(int(index.start)) if isinstance(index.start, (int, np.integer)) else index.start
+            reach = (int(index.size) - 1) * int(index.stride)
+            form = start.wider(reach) if isinstance(start, Form) and reach >= 0 else None
         else:
             form = self._at(int(index)) if isinstance(index, (int, np.integer)) else index
         if not isinstance(form, Form):
