@@ -13,7 +13,7 @@ from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.memory import Access, Region
 from mosaic_gpu.simulator.ptx import Immediate
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
-from mosaic_gpu.simulator.tensor_map import ELEMENT_TYPES, FIELDS, MAP_BYTES, MAX_RANK, SWIZZLES
+from mosaic_gpu.simulator.tensor_map import ELEMENT_TYPES, FIELDS, MAGIC, MAP_BYTES, MAX_RANK, SWIZZLES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 #: Fields that take a constant -> how many values there are.
@@ -74,10 +74,17 @@ def _replace(access: Access, offset: int, dtype: np.dtype[Any], value: int, more
         values = np.broadcast_to(slots[value], frame.n).tolist()
         for (region, start), number in zip(_maps(access, slots, frame), values, strict=True):
             access.written(region, frame)
+            _begin(region.data[start : start + len(MAGIC)])
             raw = ((number + more) & (1 << 8 * dtype.itemsize) - 1).to_bytes(dtype.itemsize, "little")
             region.data[start + offset : start + offset + dtype.itemsize] = np.frombuffer(raw, np.uint8)
 
     return run
+
+
+def _begin(head: Array) -> None:
+    """A map may be made from 128 zero bytes by replacing every field: then it becomes one with the first."""
+    if not head.any():
+        head[...] = np.frombuffer(MAGIC, np.uint8)
 
 
 def _copy(d: Decoder, words: list[str]) -> Operation:

@@ -27,7 +27,7 @@ from mosaic_gpu.errors import SimulationError, UnsupportedError
 MAP_BYTES = 128
 MAX_RANK = 5
 MAX_BOX = 256
-_MAGIC = b"mgputmap"
+MAGIC = b"mgputmap"
 _FORMAT = "<8sQ8B5H5BB5Q4Q"
 #: The type of an element by its number -> its bytes.
 ELEMENT_TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
@@ -97,7 +97,7 @@ def encode(tensor: TensorMap, address: int) -> bytes:
     decoded = DecodedMap(address, tensor.element_bytes, tensor.dims, tensor.strides_bytes, tensor.box, tensor.swizzle,
                          kind, strides, tensor.fill_nan)  # fmt: skip
     check(decoded)
-    head = (_MAGIC, address, rank, ELEMENT_TYPES.index(kind), 0, SWIZZLES.index(tensor.swizzle), int(tensor.fill_nan))
+    head = (MAGIC, address, rank, ELEMENT_TYPES.index(kind), 0, SWIZZLES.index(tensor.swizzle), int(tensor.fill_nan))
     fields = (
         *_padded(tensor.box, 5),
         *_padded(strides, 5),
@@ -115,7 +115,7 @@ def _padded(values: tuple[int, ...], count: int) -> list[int]:
 def decode(data: bytes) -> DecodedMap:
     """The map in 128 bytes.  Raises SimulationError where there is none, or where it breaks a rule."""
     magic, address, rank, kind, interleave, swizzle, fill, _, _, _, *rest = struct.unpack_from(_FORMAT, data)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise SimulationError("the tensor map that a copy names is none", got=data[:8].hex())
     if not 1 <= rank <= MAX_RANK or kind >= len(ELEMENT_TYPES) or swizzle >= len(SWIZZLES) or fill > 1:
         raise SimulationError("the tensor map that a copy names holds a field out of range", got=data[16:24].hex())
