@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
+from mosaic_gpu.launcher import missing_launcher, register_launcher
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.jaxpr.compat import ShapedArray
 from mosaic_gpu.runtime.buffers import initial_value
@@ -26,12 +28,24 @@ from mosaic_gpu.runtime.interface import ArrayType
 if TYPE_CHECKING:
     from mosaic_gpu.kernel import Compilation
     from mosaic_gpu.lowering.kernel_call import KernelCall
+    from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
     from mosaic_gpu.runtime.interface import Program
 
 CUSTOM_CALL_TARGET = "mosaic_gpu_kernel_v1"
-"""Name of the custom call on platform "cuda"; `_custom_call_attributes` says what it carries."""
+"""Name of the custom call on platform "cuda"; native/launcher.h says what it carries."""
+
+CALL_VERSION = 2
+"""Of what the custom call carries: a launcher refuses programs that were exported with another."""
 
 _SUPPORTED_PLATFORMS = ("cpu", "cuda")
+_GPU_BACKENDS = ("cuda", "gpu")
+
+# XLA's numbers of the dtypes (xla_data.proto, PrimitiveType), as its custom calls get them.
+_DTYPE_NUMBERS = {
+    "bool": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint8": 6, "uint16": 7, "uint32": 8, "uint64": 9,
+    "float16": 10, "float32": 11, "float64": 12, "bfloat16": 16, "float8_e5m2": 19, "float8_e4m3fn": 20,
+}  # fmt: skip
+_UNKNOWN_SIZE = -1
 
 
 def register(params_class: type[Any]) -> None:
@@ -41,6 +55,7 @@ def register(params_class: type[Any]) -> None:
     compat.register_backend(params_class, _lower_ours)
     compat.replace_pallas_call_lowering(functools.partial(_lower, params_class))
     compat.allow_in_exports(CUSTOM_CALL_TARGET)
+    register_launcher(CUSTOM_CALL_TARGET)
 
 
 def _own_folders() -> list[str]:
@@ -142,14 +157,24 @@ def _lower_on_cuda(ctx: Any, *operands: Any, call: KernelCall, params: dict[str,
     if not all(compilation.program.grid):
         untouched = functools.partial(_untouched_results, compilation.program.results, dict(call.aliases))
         return compat.lower_function(untouched, ctx, operands)
-    attributes = _custom_call_attributes(_with_full_grid(call, compilation), compilation.cubin(call).data)
-    emit = functools.partial(
-        compat.emit_custom_call,
-        target=CUSTOM_CALL_TARGET,
-        attributes=attributes,
-        aliases=dict(call.aliases),
-        side_effect=compat.has_effects(call.jaxpr),
-    )
+    if compat.backend_platform(ctx) in _GPU_BACKENDS and not register_launcher(CUSTOM_CALL_TARGET):
+        raise missing_launcher()
+    program, cubin = _with_full_grid(call, compilation), compilation.cubin(call).data
+
+    def emit(ctx: Any, operands: Sequence[Any]) -> list[Any]:
+        return compat.emit_custom_call(
+            ctx,
+            target=CUSTOM_CALL_TARGET,
+            operands=operands,
+            attributes={
+                **_custom_call_attributes(program, call.options.target, cubin),
+                "arguments": _array_numbers([*ctx.avals_in, *ctx.avals_out]),
+                "aliases": tuple(number for pair in call.aliases for number in pair),
+            },
+            aliases=dict(call.aliases),
+            side_effect=compat.has_effects(call.jaxpr),
+        )
+
     return _emit_in_bytes(emit, ctx, operands)
 
 
@@ -175,17 +200,42 @@ def _untouched_results(results: Sequence[ArrayType], aliases: dict[int, int], *o
     ]
 
 
-def _custom_call_attributes(program: Program, cubin: bytes) -> dict[str, str | bytes | int | tuple[int, ...]]:
-    """What the launcher needs: the kernel's parameters are the operands' pointers, then the results'."""
+def _custom_call_attributes(
+    program: Program, target: str, cubin: bytes
+) -> dict[str, str | bytes | int | tuple[int, ...]]:
+    """What the launcher needs beside the arrays (native/launcher.h says what each is)."""
     return {
-        "version": 1,
+        "version": CALL_VERSION,
         "name": program.name,
         "entry": program.entry,
+        "target": target,
         "cubin": cubin,
+        "key": hashlib.sha256(b"\0".join((cubin, program.entry.encode(), b"%d" % program.shared_bytes))).hexdigest(),
         "grid": program.grid,
         "block": program.block,
+        "cluster": (1, 1, 1),
         "shared_bytes": program.shared_bytes,
+        "programmatic": 0,
+        "tensor_maps": tuple(number for facts in program.tensor_maps for number in _map_numbers(facts)),
     }
+
+
+def _array_numbers(avals: Sequence[Any]) -> tuple[int, ...]:
+    """For each array its dtype's number, its rank and its sizes."""
+    return tuple(
+        number
+        for aval in avals
+        for number in (
+            _DTYPE_NUMBERS[np.dtype(aval.dtype).name],
+            len(aval.shape),
+            *(_UNKNOWN_SIZE if compat.is_symbolic(size) else int(size) for size in aval.shape),
+        )
+    )
+
+
+def _map_numbers(facts: TensorMapFacts) -> tuple[int, ...]:
+    head = (facts.argument, facts.element_bytes, facts.swizzle, len(facts.dims))
+    return (*head, *facts.dims, *facts.strides_bytes, *facts.box)
 
 
 def _emit_in_bytes(emit: Callable[..., list[Any]], ctx: Any, operands: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from jax import export
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
-from mosaic_gpu.registration import CUSTOM_CALL_TARGET
+from mosaic_gpu.registration import CALL_VERSION, CUSTOM_CALL_TARGET
 
 X = np.arange(8, dtype=np.float32)
 
@@ -36,7 +36,8 @@ def _custom_call(module: str) -> str:
 def _bytes_attribute(line: str, name: str) -> bytes:
     match = re.search(rf'{name} = "((?:[^"\\]|\\.)*)"', line)
     assert match is not None
-    return re.sub(rb"\\([0-9A-F]{2}|\\)", lambda m: bytes.fromhex(m[1].decode()), match[1].encode())
+    text = match[1].encode()
+    return re.sub(rb"\\([0-9A-F]{2}|\\)", lambda m: b"\\" if m[1] == b"\\" else bytes.fromhex(m[1].decode()), text)
 
 
 def test_the_module_holds_the_cubin_of_the_target_and_the_launch() -> None:
@@ -46,7 +47,8 @@ def test_the_module_holds_the_cubin_of_the_target_and_the_launch() -> None:
     assert f'entry = "{compiled.launch_facts.entry}"' in line
     threads = compiled.launch_facts.block[0]
     assert re.search(rf"block = (dense<\[|array<i64: ){threads}, 1, 1", line)
-    assert re.search(r"version = 1 : i64", line)
+    assert f"version = {CALL_VERSION} : i64" in line
+    assert re.search(r"arguments = (dense<\[|array<i64: )11, 1, 8, 11, 1, 8", line)  # float32[8], twice
 
 
 def test_it_is_serialised_and_read_back() -> None:

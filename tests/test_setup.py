@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mosaic_gpu.launcher import LIBRARY
+from tests.support.stand_in import compiler
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = {"mosaic_gpu": "mosaic_gpu", "dialect": "mosaic_gpu/dialect", "lowering": "mosaic_gpu/lowering"}
 TOOLS = ("sh", "dirname", "cksum", "cat", "sed", "grep", "tail", "rm", "mkdir", "ln")
@@ -19,7 +22,7 @@ TOOLS = ("sh", "dirname", "cksum", "cat", "sed", "grep", "tail", "rm", "mkdir", 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The files that setting up needs, in a folder of their own."""
-    for name in ("run", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("run", "pyproject.toml", "README.md", "LICENSE", "CMakeLists.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -96,10 +99,17 @@ def test_without_a_network_it_says_so(checkout: Path, bare_path: str) -> None:
     assert "the package index cannot be reached" in result.stderr
 
 
-def test_the_wheel_holds_every_module_under_its_import_name(checkout: Path, tmp_path: Path) -> None:
+def build_wheel(checkout: Path, path: str, **environment: str) -> Path:
+    """The wheel of a checkout, built with the tools on `path`."""
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "out", "."]
-    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "out").glob("*.whl")
+    variables = {**os.environ, "PATH": path, **environment}
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True, env=variables)
+    (wheel,) = (checkout / "out").glob("*.whl")
+    return wheel
+
+
+def test_the_wheel_holds_every_module_under_its_import_name(checkout: Path) -> None:
+    wheel = build_wheel(checkout, os.environ.get("PATH", ""))
     names = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("mosaic_gpu/")}
     sources = {
         f"{package}/{file.relative_to(checkout / folder)}"
@@ -107,4 +117,28 @@ def test_the_wheel_holds_every_module_under_its_import_name(checkout: Path, tmp_
         for file in (checkout / folder).rglob("*.py")
     }
     assert sources | {"mosaic_gpu/py.typed"} <= names
-    assert all(name.endswith((".py", "py.typed")) for name in names)
+    assert all(name.endswith((".py", "py.typed", ".cc", ".h", LIBRARY)) for name in names)
+
+
+def test_the_wheel_holds_the_launcher_where_it_can_be_built(checkout: Path) -> None:
+    if shutil.which("cmake") is None or compiler() is None:
+        pytest.skip("no CMake or no C++ compiler")
+    wheel = build_wheel(checkout, os.environ.get("PATH", ""))
+    assert f"mosaic_gpu/native/{LIBRARY}" in zipfile.ZipFile(wheel).namelist()
+    assert "-py3-none-linux_" in wheel.name
+
+
+def test_without_cmake_the_wheel_holds_all_but_the_launcher(checkout: Path, bare_path: str) -> None:
+    wheel = build_wheel(checkout, bare_path)
+    names = zipfile.ZipFile(wheel).namelist()
+    assert f"mosaic_gpu/native/{LIBRARY}" not in names
+    assert "mosaic_gpu/native/launcher.cc" in names
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_where_the_compiler_fails_the_package_is_installed_without_the_launcher(checkout: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("no CMake")
+    broken = script(checkout / "c++", "exit 1")
+    wheel = build_wheel(checkout, os.environ.get("PATH", ""), CXX=broken)
+    assert f"mosaic_gpu/native/{LIBRARY}" not in zipfile.ZipFile(wheel).namelist()

@@ -200,6 +200,12 @@ def _attribute(value: str | bytes | int | tuple[int, ...]) -> Any:
     return ir.StringAttr.get(value)
 
 
+def backend_platform(ctx: Any) -> str:
+    """The platform whose client will run what is being lowered; "" where it is lowered for no client."""
+    backend = ctx.module_context.backend
+    return "" if backend is None else str(backend.platform)
+
+
 def lower_per_platform(ctx: Any, rules: Mapping[str, Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Lowers by the rule of each platform that the module is for; other platforms are JAX's error."""
     return mlir.lower_per_platform(ctx, "pallas_call", dict(rules), None, effects.no_effects, *operands)

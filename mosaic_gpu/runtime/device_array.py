@@ -190,7 +190,9 @@ def _device_of(array: Any, pointer: int) -> int:
     cuda = driver.bindings()
     if pointer == 0:
         return current_device().ordinal
-    return int(driver.call("cuPointerGetAttribute", cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer))
+    return int(
+        driver.call("cuPointerGetAttribute", cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
+    )
 
 
 def _by_dlpack(array: Any, stream: int) -> View | None:

@@ -157,7 +157,8 @@ def _copied(array: Any, type_: ArrayType, place: Device, stream: int, name: str)
         raise KernelError(f"{name} has another type than it was compiled for", got=got, expected=expected)
     if _is_capturing(stream):
         raise KernelError(
-            f"{name} is on the host, and cannot be copied while a CUDA graph is captured", hint="copy it to the GPU before"
+            f"{name} is on the host, and cannot be copied while a CUDA graph is captured",
+            hint="copy it to the GPU before",
         )
     copy = DeviceArray.of(host.astype(type_.memory_dtype, copy=False), place)
     return View(copy.pointer, type_.shape, copy.dtype, True, place.ordinal, 0, copy)

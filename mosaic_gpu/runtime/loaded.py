@@ -65,7 +65,10 @@ class LoadedKernel:
         kernel = self.kernel
         if kernel.grid[0] != PERSISTENT:
             return kernel.grid
-        name, threads = "cuOccupancyMaxActiveBlocksPerMultiprocessor", kernel.block[0] * kernel.block[1] * kernel.block[2]
+        name, threads = (
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            kernel.block[0] * kernel.block[1] * kernel.block[2],
+        )
         blocks = driver.call(name, self.function, threads, kernel.shared_bytes, about=self._about)
         return (max(1, blocks) * self.device.multiprocessors, 1, 1)
 

@@ -46,7 +46,10 @@ _LAUNCH = ctypes.CFUNCTYPE(
 
 def compiler() -> str | None:
     """The C++ compiler of this machine; None where there is none."""
-    return next((found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))), None)
+    return next(
+        (found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))),
+        None,
+    )
 
 
 def build_library(sources: Sequence[Path], name: str, flags: Sequence[str] = ()) -> Path:
@@ -211,3 +214,11 @@ def install() -> Driver:
     driver._callbacks = [_DESCRIBE(driver._describe), _LAUNCH(driver._run)]
     library.fake_install(*driver._callbacks)
     return driver
+
+
+def build_host_launcher() -> Path:
+    """The launcher with the handler `MosaicGpuKernelOnHost`, for XLA's CPU client; needs `install` before it is loaded."""
+    import jax
+
+    sources = [*sorted(HEADERS.glob("*.cc")), Path(__file__).parent / "native" / "host_handler.cc"]
+    return build_library(sources, "libhost_launcher.so", (f"-I{HEADERS}", "-isystem", str(jax.ffi.include_dir())))
