@@ -80,6 +80,7 @@ def layout_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
     from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
     from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
+    from mosaic_gpu.lowering.passes.walk_tiles import WalkTiles
 
     return (
         UpstreamPasses("canonicalize,cse,loop-invariant-code-motion"),  # first: equal views become one value
@@ -87,6 +88,7 @@ def layout_passes() -> tuple[Pass, ...]:
         PromoteRefs(),
         DropDeadCarries(),  # before loops are launched, which carry nothing
         UpstreamPasses("canonicalize"),
+        WalkTiles(),  # before the launch of loops with known bounds, which may be part of the tiles
         ParallelizeLoops(),
         HoistLoads(),  # after promotion: a loop that keeps its output in registers writes no memory
         UpstreamPasses("canonicalize,cse"),  # what it drops needs no layout
@@ -102,11 +104,13 @@ def pipelining_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
     from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
     from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
+    from mosaic_gpu.lowering.passes.store_by_tma import StoreByTma
     from mosaic_gpu.lowering.passes.warp_specialize import WarpSpecialize
 
     return (
         WarpSpecialize(),  # first: it takes the loops that pay most
         PipelineLoops(),
+        StoreByTma(),  # after loops: their stages are free behind them
         PlanSharedMemory(),
         InsertBarriers(),  # last: needs the layouts and who shares memory with whom
     )

@@ -23,6 +23,7 @@ from mosaic_gpu.lowering.views import RefView, row_strides
 ALIGNMENT_BYTES = 16
 DEST_ALIGNMENT = 128
 """Of a box in shared memory, in bytes."""
+_UNKNOWN = 2**31 - 1  # a size that is known at run time only, and nothing that i32 coordinates reach past
 MAX_PIECES = 32
 """Boxes that one thread may start for one view."""
 
@@ -87,7 +88,7 @@ def _is_copyable(view: RefView) -> bool:
     rank = len(view.root_shape)
     if view.space != "gmem" or not 1 <= rank <= MAX_RANK or 0 in view.root_shape or not view.shape:
         return False
-    if view.root_dims[-1] != rank - 1 or max(view.root_shape) >= 1 << 31 or view.element_bytes > 8:
+    if view.root_dims[-1] != rank - 1 or max(view.root_shape) >= _UNKNOWN or view.element_bytes > 8:
         return False
     if any(s % ALIGNMENT_BYTES for s in _padded_strides(view)[:-1]):
         return False

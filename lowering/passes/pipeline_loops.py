@@ -45,6 +45,8 @@ from mosaic_gpu.lowering.views import constant_int
 DEFAULT_STAGES = 4
 RESERVE_BYTES = 16 * 1024
 """Shared memory that is left for exchanges between threads."""
+THREADS_BYTES = 96 * 1024
+"""The most for stages that threads read: these loops wait for memory, and want several blocks at once."""
 WHY = "mgpu.why"
 """The attribute that says why a fence or barrier is there."""
 
@@ -75,6 +77,8 @@ def choose_stages(kernel: Any, loop: Any, found: list[Candidate], most: int, lim
     replaced = {c.alloc for c in found if c.alloc is not None}
     others = sum(alloc_bytes(op) for op in walk(body_of(kernel)) if op.name == "mgpu.alloc" and op not in replaced)
     room = limit_bytes - RESERVE_BYTES - others
+    if all(c.is_read_by_threads for c in found):
+        room = min(room, THREADS_BYTES)
     return min(most, room // sum(c.stage_bytes for c in found), steps_of(loop) or most)
 
 

@@ -96,6 +96,11 @@ class PlanSharedMemory:
             kernel.attributes["mgpu.smem_bytes"] = ir.IntegerAttr.get(i32, total)
 
 
+def shared_bytes(kernel: Any) -> int:
+    """Bytes of shared memory that the kernel's allocations, as they are now, will take."""
+    return max((buffer.end for buffer in place(_buffers(kernel))), default=0)
+
+
 def _buffers(kernel: Any) -> list[Buffer]:
     allocs: list[tuple[Any, int]] = []
     span: dict[Any, tuple[int, int]] = {}

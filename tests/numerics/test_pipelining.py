@@ -97,6 +97,29 @@ def test_a_matmul_with_scratch_memory_runs_in_as_many_blocks_as_it_has_outputs()
     assert "mgpu.specialize" in text and "mgpu.pending" in text
 
 
+@pytest.mark.parametrize(("m", "n"), [(128, 128), (100, 128), (200, 72), (128, 264)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_results_of_matrix_units_are_written_by_tma(m: int, n: int, dtype: str) -> None:
+    """Also where blocks reach beyond the array: canaries around it stay."""
+    x, y = values((m, 64), jnp.bfloat16), values((64, n), jnp.bfloat16, 1)
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32).astype(o_ref.dtype)
+
+    call = pl.pallas_call(
+        kernel,
+        grid=(pl.cdiv(m, 128), pl.cdiv(n, 128)),
+        in_specs=[pl.BlockSpec((128, 64), lambda i, j: (i, 0)), pl.BlockSpec((64, 128), lambda i, j: (0, j))],
+        out_specs=pl.BlockSpec((128, 128), lambda i, j: (i, j)),
+        out_shape=jax.ShapeDtypeStruct((m, n), jnp.dtype(dtype)),
+        compiler_params=mosaic_gpu.CompilerParams(),
+    )
+    assert "mgpu.async_store" in ir_of(call, x, y)
+    expected = x.astype(np.float64) @ y.astype(np.float64)
+    found = run_on_simulator(call, x, y).astype(np.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+
+
 def test_scratch_memory_that_steps_hand_on_keeps_them_in_order() -> None:
     """A running sum over the grid."""
 

@@ -62,7 +62,7 @@ def run_file(path: Path) -> str:
     text = path.read_text()
     names, *settings = text.splitlines()[0].removeprefix("// RUN: ").split()
     values = dict(setting.split("=") for setting in settings)
-    given: dict[str, Any] = {key: int(v) if v.isdigit() else v for key, v in values.items()}
+    given: dict[str, Any] = {key: int(v) if v.isdigit() else v == "yes" or v for key, v in values.items()}
     options = LoweringOptions(**given)
     with compilation_context():
         module = parse_module(text, path.name)
