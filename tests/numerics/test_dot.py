@@ -372,3 +372,15 @@ def test_a_ring_of_buffers_that_the_kernel_keeps_itself(run: Run, simulator_only
     check(run(call, a, b), a, b)
     layouts = mosaic_gpu.compile(call, a, b).ir("layouts")
     assert layouts.count('"mgpu.alloc"()') == layouts.count("mgpu.swizzle") == 2
+
+
+@pytest.mark.parametrize(("m", "n", "k", "warps"), [(40, 64, 64, 2), (64, 100, 130, 8), (40, 130, 256, 16)])
+def test_a_row_is_added_in_the_layout_of_the_fragments(elementwise: Apply, m: int, n: int, k: int, warps: int) -> None:
+    """Registers that no element is in were folded to an op that had no conversion."""
+    a, b, row = random_values("float16", (m, k), 1), random_values("float16", (n, k), 2), random_values("float32", (n,))
+
+    def body(x: Any, y: Any, r: Any) -> Any:
+        return lax.dot_general(x, y, (((1,), (1,)), ((), ())), preferred_element_type=np.float32) + r[None, :]
+
+    expected = a.astype(np.float64) @ b.astype(np.float64).T + row
+    np.testing.assert_allclose(elementwise(body, a, b, row, num_warps=warps), expected, rtol=1e-5, atol=1e-4)
