@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from mosaic_gpu.simulator import floats, halves
+from mosaic_gpu.simulator.exec_pack import convert_and_pack
 from mosaic_gpu.simulator.ptx import TYPES
 from mosaic_gpu.simulator.registry import Decoder, Kernel, Operation, instruction
 
@@ -25,6 +26,8 @@ _PACKED = ("f16x2", "bf16x2", "e4m3x2", "e5m2x2")
 
 @instruction("cvt")
 def exec_cvt(d: Decoder) -> Operation:
+    if "pack" in d.words:
+        return convert_and_pack(d)
     rounding = d.one_of((*_FLOAT, *_INTEGER))
     flush, clamp, relu, finite = d.flag("ftz"), d.flag("sat"), d.flag("relu"), d.flag("satfinite")
     if len(d.types) != 2 or d.words or rounding == "rs":
