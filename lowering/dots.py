@@ -70,6 +70,18 @@ def dot_of(op: Any) -> DotFacts:
     return DotFacts(m, n, k, left, right, total, **flags, precision=precision, kind=kind)
 
 
+def is_zero(value: Any) -> bool:
+    """Whether a tile is a constant of zeros (not of -0.0, to which nothing may be added)."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return False
+    attr = owner.operation.attributes["value"]
+    if not (isinstance(attr, ir.DenseElementsAttr) and attr.is_splat):
+        return False
+    number = attr.get_splat_value().value
+    return number == 0 and not str(number).startswith("-")
+
+
 def fits_warpgroup(facts: DotFacts, target: Target) -> bool:
     """Whether `wgmma` computes such a dot on this target, given whole warpgroups."""
     is_known = facts.on_matrix_units and facts.bits < 64

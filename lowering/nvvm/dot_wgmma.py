@@ -17,13 +17,12 @@ from mosaic_gpu.dialect.layouts import LANE_BITS
 from mosaic_gpu.dialect.ops_matmul import PENDING
 from mosaic_gpu.dialect.types import is_tile
 from mosaic_gpu.errors import InternalError
-from mosaic_gpu.lowering.dots import DotFacts, dot_of, instruction_columns
+from mosaic_gpu.lowering.dots import DotFacts, dot_of, instruction_columns, is_zero
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.conversion import Conversion
 from mosaic_gpu.lowering.nvvm.descriptors import ADDRESS_MASK, UNIT_BYTES, Operand
 from mosaic_gpu.lowering.nvvm.dot_mma import without_padding, words_of
 from mosaic_gpu.lowering.nvvm.memref import MemRef
-from mosaic_gpu.lowering.passes.choose_dots import is_zero
 
 COLUMNS_PER_REGISTER = 2
 """A thread holds half as many accumulators as there are columns (64 rows over 128 threads)."""

@@ -4,6 +4,7 @@ Requires: `num_warps` chosen, no layouts yet. Does, for each dot:
 
   * sums that are added to a dot of zeros become its accumulator;
   * a transposition of an operand becomes a flag of the dot;
+  * operands of 8-bit floats become f16 where the target's matrix units do not take them;
   * `kind` is chosen (`dot_kind`);
   * "wgmma": operands are stored to swizzled shared memory, from which the unit reads them (`stage_operands`);
   * "mma": operands are tiles [M, K] and [K, N] in registers;
@@ -17,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.attrs import LAYOUT_NAMES, layout_attr
 from mosaic_gpu.dialect.dot_layouts import WARPGROUP_WARPS, mma_layouts, wgmma_layouts, wgmma_plan
 from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import ints
-from mosaic_gpu.dialect.types import is_tile
-from mosaic_gpu.lowering.dots import DotFacts, dot_of, fits_warpgroup
+from mosaic_gpu.dialect.types import is_tile, shape_of, tile_type
+from mosaic_gpu.lowering.dots import DotFacts, dot_of, fits_warpgroup, is_zero
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.plan_shared_memory import alloc_bytes
@@ -49,7 +50,10 @@ class ChooseDots:
         for kernel in kernels(module):
             num_warps = ir.IntegerAttr(kernel.attributes["num_warps"]).value
             for op in _dots(kernel):
-                _drop_transpositions(_with_accumulator(op))
+                dot = _with_accumulator(op)
+                _drop_transpositions(dot)
+                if "fp8" not in target.features:
+                    _widen_fp8(dot)
             allocs = [op for op in walk(body_of(kernel)) if op.name == "mgpu.alloc"]
             room = target.max_shared_bytes - sum(alloc_bytes(op) for op in allocs)
             staged = Staged(int(room * STAGED_SHARE))
@@ -63,7 +67,7 @@ def _dots(kernel: Any) -> list[Any]:
 
 def dot_kind(facts: DotFacts, num_warps: int, target: Target) -> str:
     """Which unit computes a dot: "wgmma", "mma" or "fma"."""
-    if not facts.on_matrix_units or (facts.is_fp8 and "fp8" not in target.features):
+    if not facts.on_matrix_units:
         return "fma"
     if fits_warpgroup(facts, target) and num_warps % WARPGROUP_WARPS == 0:
         return "wgmma"
@@ -122,18 +126,6 @@ def _with_accumulator(op: Any) -> Any:
     return moved
 
 
-def is_zero(value: Any) -> bool:
-    """Whether a tile is a constant of zeros (not of -0.0, to which nothing may be added)."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-        return False
-    attr = owner.operation.attributes["value"]
-    if not (isinstance(attr, ir.DenseElementsAttr) and attr.is_splat):
-        return False
-    number = attr.get_splat_value().value
-    return number == 0 and not str(number).startswith("-")
-
-
 def _drop_transpositions(op: Any) -> None:
     """An operand that is a transposed tile is taken as it was, the other way round."""
     for number, name in enumerate(("lhs_transposed", "rhs_transposed")):
@@ -144,6 +136,15 @@ def _drop_transpositions(op: Any) -> None:
                 op.attributes[name] = emit.int_attr(1 - flag)
             op.operands[number] = owner.operation.operands[0]
             owner = op.operands[number].owner
+
+
+def _widen_fp8(op: Any) -> None:
+    """8-bit floats become f16, which holds all of them, where no matrix unit takes them."""
+    if dot_of(op).is_fp8:
+        with ir.InsertionPoint(op), op.location:
+            for number in range(2):
+                value = op.operands[number]
+                op.operands[number] = arith.extf(tile_type(shape_of(value.type), ir.F16Type.get()), value)
 
 
 def _put_in_registers(op: Any, facts: DotFacts) -> None:

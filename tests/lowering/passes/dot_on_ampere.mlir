@@ -1,7 +1,8 @@
 // RUN: choose-num-warps,choose-dots target=sm_80
-// No warpgroups there, and no matrix unit for f8.
+// No warpgroups there, and no matrix unit for f8, which f16 holds.
 // CHECK: "mgpu.dot"({{.*}} {kind = "mma"
-// CHECK: "mgpu.dot"({{.*}} {kind = "fma"
+// CHECK: arith.extf %{{.*}} : tensor<64x64xf8E4M3FN> to tensor<64x64xf16>
+// CHECK: "mgpu.dot"({{.*}} {kind = "mma"{{.*}} : (tensor<64x64xf16>, tensor<64x64xf16>, tensor<64x64xf32>)
 
 "mgpu.kernel"() ({
 ^bb0(%a: !mgpu.ref<tensor<64x64xf16>, "gmem">, %b: !mgpu.ref<tensor<64x64xf8E4M3FN>, "gmem">, %o: !mgpu.ref<tensor<64x64xf32>, "gmem">):
