@@ -12,7 +12,7 @@ from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.interpreter import access
 from mosaic_gpu.interpreter.code import Equation
 from mosaic_gpu.interpreter.eval_elementwise import widen
-from mosaic_gpu.interpreter.indexing import Rules, plan_of, resolve
+from mosaic_gpu.interpreter.indexing import FILLED, Rules, plan_of, resolve
 from mosaic_gpu.interpreter.memory import Memory, memory_of
 from mosaic_gpu.interpreter.registry import executes
 from mosaic_gpu.interpreter.values import numpy_dtype
@@ -68,8 +68,11 @@ def exec_get(thread: Any, equation: Equation, ref: Any, *indices: Any, tree: Any
     """`ref[indices]`."""
     thread.pause()
     selection = planned(thread, equation, ref, tree, indices, writes=False)
-    other = access.filler(selection.memory) if selection.inside is not None else None
-    return access.read(thread, selection, other=other)
+    value = access.read(thread, selection)
+    numbers = getattr(selection, "numbers", None)
+    if numbers is not None and (numbers == FILLED).any():
+        return np.where(numbers == FILLED, access.filler(selection.memory), value)
+    return value
 
 
 @executes("swap")

@@ -39,6 +39,10 @@ class Rules:
     peer: Callable[[Memory, Any], Memory] | None = None
 
 
+FILLED = -2
+"""The number of an element out of bounds, where it is to read as uninitialised memory; -1 is padding of a block."""
+
+
 class _Leaf:
     """Stands for a computed leaf of an equation's transforms: its number among the leaves."""
 
@@ -259,7 +263,7 @@ def _report(rules: Rules, start: Any, span: int, dim: int, extent: int) -> None:
 
 
 def _listed(selection: Places, indexer: NDIndexer, rules: Rules) -> Places:
-    """NumPy's indexing on the list of elements; what is left out has the number -1."""
+    """NumPy's indexing on the list of elements; what is left out has a negative number."""
     numbers, indices = selection.numbers, []
     scalar = all(not isinstance(i, Slice) and not np.ndim(i) for i in indexer.indices)
     for dim, (index, extent) in enumerate(zip(indexer.indices, selection.shape, strict=True)):
@@ -273,7 +277,7 @@ def _listed(selection: Places, indexer: NDIndexer, rules: Rules) -> Places:
                 _report(rules, whole[~ok].ravel()[0] if whole.ndim else whole[()], 0, dim, extent)
             if rules.exact or rules.fills or (rules.writes and not scalar):
                 # One more place along the dimension, which stands for all that is outside.
-                numbers = np.insert(numbers, extent, -1, axis=dim)
+                numbers = np.insert(numbers, extent, FILLED if rules.fills else -1, axis=dim)
                 wrapped = np.where(ok, wrapped, extent)
             else:
                 wrapped = np.clip(wrapped, 0, max(extent - 1, 0))

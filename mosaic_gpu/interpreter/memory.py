@@ -200,7 +200,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Places:
-    """Elements listed by their number in memory; -1 where there is none."""
+    """Elements listed by their number in memory; negative where there is none."""
 
     memory: Memory
     dtype: Any
