@@ -38,7 +38,10 @@ def take_order(d: Decoder, orders: tuple[str, ...], default: str = "") -> None:
 
 
 def take_hints(d: Decoder) -> None:
-    """Cache hints change nothing here."""
+    """Cache hints change nothing here; the last operand of .L2::cache_hint, a policy, is taken off."""
+    if d.flag("L2::cache_hint"):
+        d.source(d.operand(len(d.operands) - 1), "b64")
+        d.operands = d.operands[:-1]
     while d.one_of(_CACHES):
         pass
     for word in list(d.words):
@@ -86,8 +89,8 @@ def place_name(space: str, what: str) -> str:
 
 @instruction("ld", "ldu", dests=1)
 def exec_ld(d: Decoder) -> Operation:
-    d.count(2)
     space = take_space(d)
+    d.count(2)
     count, kind = vector_count(d), d.type()
     dtype = TYPES[kind] if kind[0] in "su" else TYPES[f"b{8 * TYPES[kind].itemsize}"]
     access = access_of(d, 1, space, dtype.itemsize * count, place_name(space, "load"))
@@ -210,8 +213,8 @@ def _load_vector(access: Access, dtype: np.dtype[Any], count: int, targets: list
 
 def store(d: Decoder) -> Operation:
     """st, but for st.async."""
-    d.count(2)
     space = take_space(d)
+    d.count(2)
     count, kind = vector_count(d), d.type()
     dtype = TYPES[f"b{8 * TYPES[kind].itemsize}"]
     access = access_of(d, 0, space, dtype.itemsize * count, place_name(space, "store"))
@@ -286,3 +289,18 @@ def exec_prefetch(d: Decoder) -> Operation | None:
     d.one_of(("L1", "L2", "tensormap"))
     take_hints(d)
     return None
+
+
+@instruction("createpolicy")
+def exec_createpolicy(d: Decoder) -> Operation:
+    """A cache policy is opaque and changes nothing here (PTX ISA, "createpolicy")."""
+    if not d.one_of(("fractional", "range", "cvt")):
+        raise d.refuse()
+    d.one_of(("L2", "global"))
+    take_hints(d)
+    o = d.dst(0, "b64")
+
+    def run(slots: list[Array], frame: Any) -> None:
+        slots[o][...] = 0
+
+    return run

@@ -115,6 +115,24 @@ def exec_mma(d: Decoder) -> Operation:
     return warp_product(d, product)
 
 
+@instruction("movmatrix", converges=True)
+def exec_movmatrix(d: Decoder) -> Operation:
+    """Transposes an 8x8 matrix of 16-bit elements, a row of which four lanes hold (PTX ISA, "movmatrix")."""
+    if take_words(d) != ["sync", "aligned", "m8n8", "trans", "b16"]:
+        raise d.refuse()
+    d.count(2)
+    o, a = d.dst(0, "b32"), d.src(1, "b32")
+    require_warp(d)
+
+    def run(slots: list[Array], frame: Frame) -> None:
+        whole_warps(d, frame)
+        words = np.ascontiguousarray(np.broadcast_to(slots[a], frame.n))
+        rows = words.view(np.uint16).reshape(-1, 8, 8)
+        slots[o][...] = np.ascontiguousarray(rows.transpose(0, 2, 1)).view(np.uint32).reshape(-1)
+
+    return run
+
+
 def warp_product(d: Decoder, product: Product) -> Operation:
     """D, A, B and C are operands 0 to 3, in registers."""
     m, n, k = product.m, product.n, product.k

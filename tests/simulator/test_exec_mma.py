@@ -139,3 +139,13 @@ def test_shapes_that_are_not_known_are_refused(name: str) -> None:
     registers = [np.zeros((32, n), np.uint32) for n in (4, 2, 4)]
     with pytest.raises(UnsupportedError, match="mma"):
         run_mma(name, registers, 4)
+
+
+def test_movmatrix_transposes() -> None:
+    x = np.random.default_rng(0).integers(0, 1 << 16, (3, 8, 8)).astype(np.uint16)
+    out = np.zeros_like(x)
+    body = """.reg .b32 %r<4>; .reg .b64 %a<4>; mov.u32 %r0, %tid.x; ld.param.u64 %a0, [p0]; ld.param.u64 %a1, [p1];
+    mad.wide.u32 %a0, %r0, 4, %a0; mad.wide.u32 %a1, %r0, 4, %a1; ld.global.b32 %r1, [%a0];
+    movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.global.b32 [%a1], %r2;"""
+    launch(body, [x, out], block=96)
+    np.testing.assert_array_equal(out, x.transpose(0, 2, 1))

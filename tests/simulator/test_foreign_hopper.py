@@ -117,6 +117,34 @@ def test_products_of_triton(rng: np.random.Generator, name: str, multiple: tuple
     np.testing.assert_allclose(c.astype(np.float64), want, atol=error * np.abs(want).max())
 
 
+def described(array: Array, box: tuple[int, int]) -> list[Any]:
+    """A tensor descriptor as Triton passes it: the map, the shape, the strides in elements."""
+    tensor = TensorMap(array, 2, array.shape[::-1], (array.strides[0],), box[::-1], 128, element_type="f16")
+    return [tensor, *array.shape, array.strides[0] // 2, 1]
+
+
+@seeds
+@pytest.mark.parametrize(
+    ("name", "blocks", "rows", "transposed", "warps", "shared"),
+    [("host_1cta", 1, 128, True, 4, 98328), ("host_2cta", 2, 64, True, 4, 73752), ("gluon_ws", 1, 64, False, 8, 90268)],
+)
+def test_products_through_tensor_maps_of_the_host(
+    rng: np.random.Generator, name: str, blocks: int, rows: int, transposed: bool, warps: int, shared: int, seed: int
+) -> None:
+    m, n, k = 256, 384, 320
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    c = np.full((m, n), 77, np.float16)
+    bm = 64 if name == "gluon_ws" else 128
+    given = np.ascontiguousarray(b.T) if transposed else b
+    args = [*described(a, (bm, 64)), *described(given, (rows, 64)), *described(c, (bm, 64)), k, 0, 0]
+    module = load((DATA / "triton" / f"{name}.ptx").read_text())
+    # The warps of a partition all store the same word to the same place, which is no race.
+    module.launch(module.entries[0], (m // bm * blocks, n // 128), 32 * warps, args, shared_bytes=shared, seed=seed,
+                  cluster=blocks, races=name != "gluon_ws")  # fmt: skip
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(c.astype(np.float64), want, atol=1e-3 * np.abs(want).max())
+
+
 @seeds
 @pytest.mark.parametrize("length", [64, 192])
 def test_attention_of_triton(rng: np.random.Generator, length: int, seed: int) -> None:
