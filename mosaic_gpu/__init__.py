@@ -13,6 +13,7 @@ __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
     from mosaic_gpu.api import CompiledKernel, compile, pallas_call, trace_calls
+    from mosaic_gpu.bundle import load_bundle
     from mosaic_gpu.errors import (
         InternalError,
         KernelError,
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from mosaic_gpu.interpreter.call import interpret
     from mosaic_gpu.interpreter.install import install
     from mosaic_gpu.interpreter.params import InterpretParams
+    from mosaic_gpu.launcher import register_launcher
     from mosaic_gpu.options import CompilerParams
+    from mosaic_gpu.runtime.device_array import DeviceArray
 
 __all__ = [
     "CompiledKernel",
     "CompilerParams",
+    "DeviceArray",
     "InternalError",
     "InterpretParams",
     "KernelError",
@@ -41,13 +45,18 @@ __all__ = [
     "compile",
     "install",
     "interpret",
+    "load_bundle",
     "pallas_call",
+    "register_launcher",
     "trace_calls",
 ]
 
 _HOMES = {
     **dict.fromkeys(("CompiledKernel", "compile", "pallas_call", "trace_calls"), "api"),
     "CompilerParams": "options",
+    "DeviceArray": "runtime.device_array",
+    "load_bundle": "bundle",
+    "register_launcher": "launcher",
     "InterpretParams": "interpreter.params",
     "interpret": "interpreter.call",
     "install": "interpreter.install",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,10 +12,13 @@ from jax.experimental import pallas as pl
 
 from mosaic_gpu.checks import check_grid_argument
 from mosaic_gpu.errors import KernelError, SourceLine, UnsupportedError, ends_at_kernel
-from mosaic_gpu.kernel import Compilation, compilation_of, kernel_call
+from mosaic_gpu.kernel import Compilation, compilation_of, gpu_kernel, kernel_call
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.options import CompilerParams
+from mosaic_gpu.runtime.device_array import is_on_gpu
+from mosaic_gpu.runtime.devices import device_count
+from mosaic_gpu.runtime.gpu import GpuCaller
 from mosaic_gpu.runtime.interface import Array, LoadedProgram, RunStats
 from mosaic_gpu.runtime.run import as_bound, run
 from mosaic_gpu.runtime.simulated import SimulatedRuntime
@@ -25,8 +29,9 @@ BACKEND = "mosaic_gpu"
 class CompiledKernel:
     """A kernel compiled for one target.
 
-    Calling it on arrays (NumPy's or JAX's, one an operand of the kernel) runs it on the simulator and gives
-    its results as NumPy arrays: one array where the kernel has one result, else a tuple.
+    Calling it on arrays, one an operand of the kernel, gives its results: one array where it has one, else a tuple.
+    Arrays of the host run on the GPU where there is one and else on the simulator, and give NumPy arrays; arrays in a
+    GPU's memory run there and give such arrays (see `launch`).
     """
 
     def __init__(self, call: KernelCall, compilation: Compilation) -> None:
@@ -89,8 +94,55 @@ class CompiledKernel:
         return dict(self._compilation.seconds)
 
     def __call__(self, *operands: Any) -> Any:
-        """Runs the kernel on the simulator; see the class."""
+        """Runs the kernel; see the class.  On a GPU as `launch` does."""
+        leaves = jax.tree.leaves(operands)
+        on_gpu = any(is_on_gpu(leaf) for leaf in leaves)
+        if on_gpu or device_count() > 0:
+            return self.launch(*operands) if on_gpu else self._run_on_gpu(leaves)
         results, _ = self.simulate(*operands)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def launch(self, *operands: Any, out: Any = None, stream: Any = None) -> Any:
+        """Enqueues the kernel on a GPU and returns its results at once: the stream will have written them.
+
+        May be captured into a CUDA graph, once it ran outside of one or with `out` given.
+
+        Arguments:
+          operands: arrays in the memory of one GPU: anything with DLPack or `__cuda_array_interface__` (JAX, PyTorch,
+            CuPy, our `DeviceArray`), row-major, at addresses that 16 divides; arrays of the host are copied there.
+          out: array or arrays for the results; None makes new ones, of the library of the first operand on the GPU.
+          stream: a CUDA stream of any library, or its address; None takes the current one of that library.
+
+        Raises:
+          KernelError: an array does not fit.
+          UnsupportedError: the GPU does not run code of the kernel's target.
+          ToolError: there is no GPU, or the driver refuses.
+        """
+        leaves = jax.tree.leaves(operands)
+        targets = None if out is None else jax.tree.leaves(out)
+        results = self._on_gpu(self._with_plain_bounds(leaves), targets, stream)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def unload(self) -> None:
+        """Gives the code back to the driver; a CUDA graph that holds the kernel must not be launched again."""
+        if "_on_gpu" in vars(self):
+            self._on_gpu.unload()
+
+    @functools.cached_property
+    def _on_gpu(self) -> GpuCaller:
+        return GpuCaller(gpu_kernel(self._call, self._compilation))
+
+    def _with_plain_bounds(self, leaves: list[Any]) -> list[Any]:
+        """The operands, those bounds of the grid that the host holds as the kernel takes them."""
+        count = self._compilation.program.num_bounds
+        bounds = [b if is_on_gpu(b) else as_bound(np.asarray(b)) for b in leaves[:count]]
+        return [*bounds, *leaves[count:]]
+
+    def _run_on_gpu(self, leaves: list[Any]) -> Any:
+        """Arrays of the host in and out."""
+        arrays = self._with_plain_bounds([_as_operand(leaf) for leaf in leaves])
+        made = zip(self._on_gpu(arrays), self._compilation.program.results, strict=True)
+        results = [array.numpy().astype(type_.dtype, copy=False) for array, type_ in made]
         return results[0] if len(results) == 1 else tuple(results)
 
     def simulate(self, *operands: Any, poison: int | None = None) -> tuple[list[Array], RunStats]:
@@ -125,7 +177,8 @@ def compile(fn: Callable[..., Any], *args: Any, target: str | None = None, name:
     Arguments:
       fn: what `pl.pallas_call` returned, or any function that calls it.
       args: arrays, or `jax.ShapeDtypeStruct`s; only shapes and dtypes count.
-      target: the architecture, for instance "sm_90a"; None takes the one in the kernel's parameters.
+      target: the architecture, for instance "sm_90a"; None takes the one in the kernel's parameters, else that of this
+        machine's first GPU, else "sm_90a".
       name: the kernel to take, where `fn` calls several.
 
     Raises:

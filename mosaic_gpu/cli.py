@@ -2,6 +2,8 @@
 
     mosaic-gpu compile softmax.py:softmax --shape f32[4,1000] --emit ptx
     mosaic-gpu compile kernel.mlir --from dialect --emit sass
+    mosaic-gpu bundle softmax.py:softmax --shapes f32[4,1000] --targets sm_90a sm_100a -o softmax.bundle
+    mosaic-gpu build-launcher
     mosaic-gpu doctor
 
 Nothing heavy is imported before the arguments are known to be right.
@@ -42,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mosaic-gpu", description="A compiler for Pallas kernels on NVIDIA GPUs.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_compile(commands.add_parser("compile", help="compile a kernel and write any stage of it"))
+    _add_bundle(commands.add_parser("bundle", help="compile kernels ahead of time, to run with cuda-python alone"))
+    launcher = commands.add_parser("build-launcher", help="build what runs kernels inside jax.jit on a GPU")
+    launcher.set_defaults(run=_run_build_launcher)
     doctor = commands.add_parser("doctor", help="what is installed, what is missing, and how to mend it")
     doctor.set_defaults(run=_run_doctor)
     return parser
@@ -67,10 +72,41 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run_compile)
 
 
+def _add_bundle(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compiles the kernels that FUNCTION of the Python file FILE calls on arguments of the given shapes, and writes "
+        "a folder that `mosaic_gpu.load_bundle` runs without JAX and without a compiler.  Needs no GPU."
+    )
+    parser.add_argument("source", metavar="FILE:FUNCTION")
+    parser.add_argument(
+        "--shapes", "--shape", dest="shape", nargs="+", action="extend", default=[], metavar="DTYPE[DIMS]",
+        help="one an argument, for instance f32[4,1000] bf16[8] i32[]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--targets", nargs="+", default=["sm_90a"], metavar="TARGET", help="GPU architectures (default: sm_90a)"
+    )
+    parser.add_argument("--kernel", help="name of the kernel, where FUNCTION calls several and one is wanted")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.set_defaults(run=_run_bundle)
+
+
 def _run_compile(options: argparse.Namespace) -> int:
     from mosaic_gpu.cli_compile import run
 
     return run(options)
+
+
+def _run_bundle(options: argparse.Namespace) -> int:
+    from mosaic_gpu.cli_bundle import run
+
+    return run(options)
+
+
+def _run_build_launcher(_: argparse.Namespace) -> int:
+    from mosaic_gpu.launcher import build_launcher
+
+    print(build_launcher())
+    return 0
 
 
 def _run_doctor(options: argparse.Namespace) -> int:

@@ -65,18 +65,25 @@ def _arguments(shapes: list[str]) -> list[Any]:
 
 
 def _calls(options: argparse.Namespace) -> list[Any]:
-    """The kernels that the named function calls, those of another name left out."""
+    return traced_calls(options.source, options.shape, options.target, options.kernel)
+
+
+def traced_calls(source: str, shapes: list[str], target: str | None, kernel: str | None) -> list[Any]:
+    """The kernels that the function `source` ("FILE:FUNCTION") calls on arguments of `shapes`, as `KernelCall`s.
+
+    `kernel`: those of another name are left out.  Raises KernelError where none is left.
+    """
     from mosaic_gpu.api import trace_calls
 
-    arguments = _arguments(options.shape)
-    function = load_function(options.source)
-    with _users_code(options.source):
-        calls = trace_calls(function, *arguments, target=options.target)
-    chosen = [call for call in calls if options.kernel in (None, call.name)]
+    arguments = _arguments(shapes)
+    function = load_function(source)
+    with _users_code(source):
+        calls = trace_calls(function, *arguments, target=target)
+    chosen = [call for call in calls if kernel in (None, call.name)]
     if not chosen:
         names = ", ".join(call.name for call in calls) or "none"
-        wanted = "a kernel" if options.kernel is None else f"a kernel named {options.kernel!r}"
-        raise KernelError(f"{options.source} calls no such kernel", got=f"kernels called: {names}", expected=wanted)
+        wanted = "a kernel" if kernel is None else f"a kernel named {kernel!r}"
+        raise KernelError(f"{source} calls no such kernel", got=f"kernels called: {names}", expected=wanted)
     return chosen
 
 

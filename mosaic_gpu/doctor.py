@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mosaic_gpu.errors import MosaicGpuError
+from mosaic_gpu.launcher import BUILD_COMMAND, find_launcher
 from mosaic_gpu.lowering.assemblers import nvjitlink_version
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.toolpaths import find_libdevice, find_tool
@@ -65,6 +66,7 @@ def diagnose() -> list[Finding]:
         find_assembler,
         find_disassembler,
         find_driver,
+        find_native_launcher,
         find_cache_folder,
     )
     return [question() for question in questions] + find_gpus()
@@ -200,6 +202,14 @@ def _tool_version(path: Path) -> str:
         return str(error)
     _, _, release = done.stdout.partition("release ")
     return release.split("\n")[0].strip() or "unknown version"
+
+
+def find_native_launcher() -> Finding:
+    """The native library of kernels inside jax.jit."""
+    path = find_launcher()
+    if path is None:
+        return Finding("launcher", "absent", "not built: on a GPU kernels inside jax.jit need it", BUILD_COMMAND)
+    return Finding("launcher", "ok", str(path))
 
 
 def load_driver() -> Any | None:

@@ -12,9 +12,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from mosaic_gpu.checks import check_params
+from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.options import DEFAULT_TARGET, CompilerParams, lowering_options
+from mosaic_gpu.runtime.devices import default_target
+from mosaic_gpu.runtime.gpu_kernel import GpuKernel
 from mosaic_gpu.runtime.interface import ArrayType, Program
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ def kernel_call(params: Mapping[str, Any], target: str | None = None, bounds: Se
     given = params["compiler_params"]
     choices = given if isinstance(given, CompilerParams) else CompilerParams()
     if target is None:
-        target = DEFAULT_TARGET if choices.target is None else choices.target
+        target = choices.target or default_target() or DEFAULT_TARGET
     check_params(params, choices, target, bounds)
     mapping = params["grid_mapping"]
     return KernelCall(
@@ -79,6 +82,33 @@ class Compilation:
             if self._cubin is None:
                 self._cubin = compile_cubin(self.ptx, call.options, _record(self.seconds))
             return self._cubin
+
+
+def gpu_kernel(call: KernelCall, compilation: Compilation) -> GpuKernel:
+    """What the driver needs to run `call`, the cubin included.
+
+    Raises UnsupportedError where a size of its arrays is not known: inside `jax.jit` such a kernel runs.
+    """
+    program, launch = compilation.program, compilation.ptx.launch
+    if program.symbols:
+        raise UnsupportedError(
+            f"kernel {call.name!r} is compiled for arrays whose sizes are not known",
+            got=", ".join(map(str, program.symbols)),
+            hint="compile it for arrays of known sizes, or call it inside jax.jit",
+        )
+    return GpuKernel(
+        name=call.name,
+        entry=launch.entry,
+        target=call.options.target,
+        cubin=bytes(compilation.cubin(call).data),
+        grid=launch.grid,
+        block=launch.block,
+        shared_bytes=launch.shared_bytes,
+        operands=program.operands,
+        results=program.results,
+        aliases=program.aliases,
+        tensor_maps=launch.tensor_maps,
+    )
 
 
 # Keyed by the jaxpr itself, which JAX keeps for as long as a function can be called again: the code of a

@@ -19,6 +19,12 @@ from typing import Any
 import mosaic_gpu
 from mosaic_gpu.errors import ToolError
 
+CUSTOM_CALL_TARGET = "mosaic_gpu_kernel_v1"
+"""Name of the custom call on platform "cuda"; native/launcher.h says what it carries."""
+
+CALL_VERSION = 2
+"""Of what the custom call carries: a launcher refuses programs that were exported with another."""
+
 LIBRARY = "libmosaic_gpu_launcher.so"
 BUILD_COMMAND = "mosaic-gpu build-launcher"
 
@@ -79,20 +85,30 @@ def _headers() -> str:
     return str(jax.ffi.include_dir())
 
 
-def register_launcher(target: str) -> bool:
-    """Registers the library with JAX as the handler of custom calls to `target` on CUDA GPUs; once a process.
+def register_launcher() -> None:
+    """Registers the launcher with JAX, so that programs of `jax.export` with kernels of ours run on a GPU.
 
-    Returns whether it is there; where it is not, `missing_launcher` says what to do.  Raises ToolError where it is
-    there and cannot be used.
+    Needed in a process that only loads such programs: using `CompilerParams` registers it too.
+
+    Raises ToolError where it is not built, or cannot be used.
+    """
+    if not register_if_built():
+        raise missing_launcher()
+
+
+def register_if_built() -> bool:
+    """Registers the launcher with JAX, once a process; returns whether it is built.
+
+    Raises ToolError where it is built and cannot be used.
     """
     with _lock:
-        if target in _registered:
+        if CUSTOM_CALL_TARGET in _registered:
             return True
         path = find_launcher()
         if path is None:
             return False
-        register_library(path, _HANDLER, target, "CUDA")
-        _registered.add(target)
+        register_library(path, _HANDLER, CUSTOM_CALL_TARGET, "CUDA")
+        _registered.add(CUSTOM_CALL_TARGET)
         return True
 
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
-from mosaic_gpu.launcher import missing_launcher, register_launcher
+from mosaic_gpu.launcher import CALL_VERSION, CUSTOM_CALL_TARGET, missing_launcher, register_if_built
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.jaxpr.compat import ShapedArray
 from mosaic_gpu.runtime.buffers import initial_value
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from mosaic_gpu.lowering.kernel_call import KernelCall
     from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
     from mosaic_gpu.runtime.interface import Program
-
-CUSTOM_CALL_TARGET = "mosaic_gpu_kernel_v1"
-"""Name of the custom call on platform "cuda"; native/launcher.h says what it carries."""
-
-CALL_VERSION = 2
-"""Of what the custom call carries: a launcher refuses programs that were exported with another."""
 
 _SUPPORTED_PLATFORMS = ("cpu", "cuda")
 _GPU_BACKENDS = ("cuda", "gpu")
@@ -55,7 +49,7 @@ def register(params_class: type[Any]) -> None:
     compat.register_backend(params_class, _lower_ours)
     compat.replace_pallas_call_lowering(functools.partial(_lower, params_class))
     compat.allow_in_exports(CUSTOM_CALL_TARGET)
-    register_launcher(CUSTOM_CALL_TARGET)
+    register_if_built()
 
 
 def _own_folders() -> list[str]:
@@ -157,7 +151,7 @@ def _lower_on_cuda(ctx: Any, *operands: Any, call: KernelCall, params: dict[str,
     if not all(compilation.program.grid):
         untouched = functools.partial(_untouched_results, compilation.program.results, dict(call.aliases))
         return compat.lower_function(untouched, ctx, operands)
-    if compat.backend_platform(ctx) in _GPU_BACKENDS and not register_launcher(CUSTOM_CALL_TARGET):
+    if compat.backend_platform(ctx) in _GPU_BACKENDS and not register_if_built():
         raise missing_launcher()
     program, cubin = _with_full_grid(call, compilation), compilation.cubin(call).data
 

@@ -13,7 +13,7 @@ from jax import export
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
-from mosaic_gpu.registration import CALL_VERSION, CUSTOM_CALL_TARGET
+from mosaic_gpu.launcher import CALL_VERSION, CUSTOM_CALL_TARGET
 
 X = np.arange(8, dtype=np.float32)
 

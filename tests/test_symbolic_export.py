@@ -14,7 +14,7 @@ from jax import export
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
-from mosaic_gpu.registration import CUSTOM_CALL_TARGET
+from mosaic_gpu.launcher import CUSTOM_CALL_TARGET
 from tests.support.calls import call, random
 
 

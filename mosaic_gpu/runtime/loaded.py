@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -109,11 +108,8 @@ class LoadedKernel:
         if self._attributes:
             self._launch_extended(ctypes.addressof(params), stream)
             return
-        shared = self.kernel.shared_bytes
-        driver.call(
-            "cuLaunchKernel", self.function, *self.grid, *self.kernel.block, shared, stream, ctypes.addressof(params), 0,
-            about=self._about,
-        )  # fmt: skip
+        sizes = (*self.grid, *self.kernel.block, self.kernel.shared_bytes)
+        driver.call("cuLaunchKernel", self.function, *sizes, stream, ctypes.addressof(params), 0, about=self._about)
 
     def _launch_extended(self, params: int, stream: int) -> None:
         config = driver.bindings().CUlaunchConfig()
@@ -131,23 +127,28 @@ class LoadedKernel:
             driver.call("cuModuleUnload", self.module, about=self._about)
 
 
-def check_target(kernel: GpuKernel, device: Device) -> None:
-    """Raises UnsupportedError where `device` does not run code of the kernel's target.
+def runs_on(target: str, capability: tuple[int, int]) -> bool:
+    """Whether a GPU of this compute capability runs a cubin of `target`.
 
     A cubin runs on GPUs of its major version with at least its minor one, architecture-specific code ("a") on its very
     own (CUDA C++ Programming Guide, "Binary Compatibility").
     """
-    target = parse_target(kernel.target)
-    major, minor = target.capability
-    same = device.capability == (major, minor)
-    newer = device.capability[0] == major and device.capability[1] >= minor and not target.name.endswith("a")
-    if not same and not newer:
-        raise UnsupportedError(
-            f"kernel {kernel.name!r} is compiled for another GPU than {device.name}",
-            got=f"a GPU of compute capability {device.capability[0]}.{device.capability[1]}",
-            expected=f"one that runs {kernel.target}",
-            hint="compile it with the target of this GPU (the default, where the GPU is at hand)",
-        )
+    major, minor = parse_target(target).capability
+    if target.endswith("a"):
+        return capability == (major, minor)
+    return capability[0] == major and capability[1] >= minor
+
+
+def check_target(kernel: GpuKernel, device: Device) -> None:
+    """Raises UnsupportedError where `device` does not run code of the kernel's target."""
+    if runs_on(kernel.target, device.capability):
+        return
+    raise UnsupportedError(
+        f"kernel {kernel.name!r} is compiled for another GPU than {device.name}",
+        got=f"a GPU of compute capability {device.capability[0]}.{device.capability[1]}",
+        expected=f"one that runs {kernel.target}",
+        hint="compile it with the target of this GPU (the default, where the GPU is at hand)",
+    )
 
 
 def encode(facts: TensorMapFacts, pointer: int, about: str) -> Any:
@@ -193,8 +194,3 @@ def unload(kernel: GpuKernel) -> None:
     with _lock:
         for key in [k for k in _loaded if k[1] == kernel]:
             _loaded.pop(key).unload()
-
-
-def digest(cubin: bytes) -> str:
-    """The SHA-256 of a cubin in hexadecimal: what it is known by."""
-    return hashlib.sha256(cubin).hexdigest()
