@@ -134,8 +134,11 @@ def _drop_transpositions(op: Any) -> None:
             if ints(owner.operation.attributes["permutation"]) == (1, 0):
                 flag = ir.IntegerAttr(op.attributes[name]).value
                 op.attributes[name] = emit.int_attr(1 - flag)
-            op.operands[number] = owner.operation.operands[0]
-            owner = op.operands[number].owner
+            transpose, source = owner.operation, owner.operation.operands[0]
+            op.operands[number] = source
+            owner = source.owner
+            if not list(transpose.results[0].uses):  # what nobody reads would keep the tile from being copied beside
+                transpose.erase()
 
 
 def _widen_fp8(op: Any) -> None:

@@ -111,9 +111,16 @@ def stays_in_registers(value: Any) -> bool:
         seen.add(op)
         if op.name == "mgpu.dot":
             return True
+        if op.name == "scf.if":
+            stack += [v for v in _yielded(op) if is_tile(v.type)]
         if op.name.startswith(("arith.", "math.", "mgpu.libdevice", "mgpu.ptx", "mgpu.bitcast", "mgpu.reshape")):
             stack += [v for v in op.operands if is_tile(v.type)]
     return False
+
+
+def _yielded(op: Any) -> list[Any]:
+    """What the regions of an `scf.if` give."""
+    return [v for region in op.regions for block in region.blocks for v in list(block.operations)[-1].operands]
 
 
 def stage(value: ir.Value, place: Staging) -> ir.Value:
