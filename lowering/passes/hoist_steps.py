@@ -8,7 +8,8 @@ without an else branch that stands in the body of an `scf.for`:
 * its condition is `counter == last value of the counter`, and nothing behind it in the body touches the same
   memory: its insides go behind the loop; tiles of the body that it uses become results of the loop.
 
-Only where the loop is known to run, or with a branch around it. Leaves: the same accesses to each memory in the same
+Only where the loop is known to run, or with a branch around it; a first step that only starts memory of the loop's own
+needs neither. Leaves: the same accesses to each memory in the same
 order.
 
     scf.for %k = 0 to 8 {                              "mgpu.store"(%zero, %acc)
@@ -21,18 +22,20 @@ order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.types import RefType, shape_of
 from mosaic_gpu.lowering.options import LoweringOptions
-from mosaic_gpu.lowering.passes.effects import Effects, Memories, is_defined_outside, is_inside
+from mosaic_gpu.lowering.passes.effects import Effects, Memories, is_defined_outside, is_inside, is_pure
 from mosaic_gpu.lowering.passes.promote_refs import where_it_runs, zero
 from mosaic_gpu.lowering.passes.rebuild import carry_through_for
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels, walk
 from mosaic_gpu.lowering.views import constant_int
 
+_STORED = 2  # operands of a store without a mask
 _EQUAL = 0  # arith.CmpIPredicate.eq
 _COPIED = frozenset({"mgpu.subview", "mgpu.program_id"})
 
@@ -60,10 +63,30 @@ def _hoist_first(loop: Any, memories: Memories) -> None:
         if _is_step(op, loop, lambda bound: _same(bound, lower)) and not effects.conflicts(before):
             moved = _Moved(loop, op)
             if not moved.tiles and moved.can_copy:
-                with ir.InsertionPoint(loop), op.location, where_it_runs(loop.operands[0], loop.operands[1]):
+                guard = nullcontext() if _starts_own_memory(op, loop) else where_it_runs(*list(loop.operands)[:2])
+                with ir.InsertionPoint(loop), op.location, guard:
                     moved.place(lower, {})
                 continue
         before |= effects
+
+
+def _starts_own_memory(branch: Any, loop: Any) -> bool:
+    """Whether a branch does no more than write whole allocations that nothing outside of the loop uses.
+
+    Where the loop does not run, nobody sees what was written: before the next time that it runs it is written again.
+    """
+    for op in walk(branch.regions[0].blocks[0]):
+        if op.name == "mgpu.store" and len(op.operands) == _STORED:
+            owner = op.operands[1].owner
+            if isinstance(owner, ir.Block) or owner.operation.name != "mgpu.alloc":
+                return False
+            if op.parent.operation != branch or not all(
+                is_inside(use.owner.operation, loop) for use in op.operands[1].uses
+            ):
+                return False
+        elif op.name not in ("mgpu.load", "scf.yield") and not is_pure(op):
+            return False
+    return True
 
 
 def _hoist_last(loop: Any, memories: Memories) -> None:

@@ -52,15 +52,16 @@ def _loop_of(kernel: Any) -> Any | None:
     memories = Memories.of(kernel)
     around = [memories.effects(op) for op in ops if op != loop]
     allocs = [op.results[0] for op in ops if op.name == "mgpu.alloc"]
-    if any(effects.writes for effects in around) or any(_is_used_in(ref, loop) for ref in allocs):
+    if any(effects.writes for effects in around) or any(is_used_in(ref, loop) for ref in allocs):
         return None
     return loop
 
 
-def _is_used_in(ref: ir.Value, loop: Any) -> bool:
+def is_used_in(ref: ir.Value, loop: Any) -> bool:
+    """Whether memory of the block is used inside of a loop, views of it included."""
     for use in ref.uses:
         user = use.owner.operation
-        if is_inside(user, loop) or (user.name == "mgpu.subview" and _is_used_in(user.results[0], loop)):
+        if is_inside(user, loop) or (user.name == "mgpu.subview" and is_used_in(user.results[0], loop)):
             return True
     return False
 

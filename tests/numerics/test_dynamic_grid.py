@@ -273,3 +273,64 @@ def test_a_bound_that_the_same_jit_computes() -> None:
 def test_a_concrete_jax_array_is_a_bound() -> None:
     x = random(16, 16)
     np.testing.assert_array_equal(tiled(jnp.int32(3), 2, x), expected_tiles(3, 2, x))
+
+
+# Scratch memory between the steps of one dimension, and none between those of the others.
+
+
+def row_sums(n: Any, m: Any, x: Any) -> Any:
+    """The sums of m blocks of 16 columns, in scratch memory; row-blocks n of 4 rows and 2 halves of the columns."""
+
+    def body(x_ref: Any, o_ref: Any, total_ref: Any) -> None:
+        @pl.when(pl.program_id(2) == 0)
+        def _() -> None:
+            total_ref[...] = jnp.zeros_like(total_ref)
+
+        total_ref[...] += x_ref[...]
+
+        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+        def _() -> None:
+            o_ref[...] = total_ref[...].sum(axis=2)
+
+    spec = pl.BlockSpec((4, 1, 16), lambda i, j, k: (i, j, k))
+    out, scratch = pl.BlockSpec((4, 1), lambda i, j, k: (i, j)), [plgpu.SMEM((4, 1, 16), jnp.float32)]
+    return call(body, x.shape[:2], grid=(n, 2, m), in_specs=[spec], out_specs=out, scratch_shapes=scratch)(x)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 3), (2, 1), (3, 0), (0, 2), (9, 9)])
+def test_steps_that_scratch_memory_does_not_bind_are_walked_by_all_blocks(n: int, m: int) -> None:
+    x = random(18, 2, 48)
+    compiled = mosaic_gpu.compile(row_sums, n, m, x)
+    assert compiled.launch_facts.grid == (-1, 1, 1)
+    known = min(4 * n, 18) if m > 0 else 0
+    expected = np.full((18, 2), np.nan, np.float32)
+    # With 9 steps the blocks behind the third lie outside of the array, and read as zero.
+    expected[:known] = x[:known, :, : 16 * m].sum(axis=2)
+    np.testing.assert_allclose(compiled(n, m, x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_computed_number_of_inner_steps_leaves_known_outer_ones_launched() -> None:
+    x = random(16, 2, 48)
+    compiled = mosaic_gpu.compile(lambda m, x: row_sums(4, m, x), 3, x)
+    assert compiled.launch_facts.grid == (8, 1, 1)
+    for m in (1, 3):
+        np.testing.assert_allclose(compiled(m, x), x[:, :, : 16 * m].sum(axis=2), rtol=1e-5, atol=1e-5)
+
+
+def test_scratch_memory_that_outlives_a_step_keeps_them_in_order() -> None:
+    def body(x_ref: Any, o_ref: Any, total_ref: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            total_ref[...] = jnp.zeros_like(total_ref)
+
+        total_ref[...] += x_ref[...]
+        o_ref[...] = total_ref[...]
+
+    def kernel(n: Any, x: Any) -> Any:
+        spec, scratch = pl.BlockSpec((1, 8), lambda i, j: (i, j)), [plgpu.SMEM((1, 8), jnp.float32)]
+        return call(body, x.shape, grid=(n, 1), in_specs=[spec], out_specs=spec, scratch_shapes=scratch)(x)
+
+    x = random(6, 8)
+    compiled = mosaic_gpu.compile(kernel, 6, x)
+    assert compiled.launch_facts.grid == (1, 1, 1)
+    np.testing.assert_allclose(compiled(6, x), np.cumsum(x, axis=0), rtol=1e-5)

@@ -24,8 +24,8 @@ from mosaic_gpu.lowering.passes.assign_layouts import AssignLayouts
 from mosaic_gpu.lowering.passes.check_layouts import check_layouts
 from mosaic_gpu.lowering.passes.choose_dots import ChooseDots
 from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
-from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
 from mosaic_gpu.lowering.passes.drop_dead_carries import DropDeadCarries
+from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
 from mosaic_gpu.lowering.passes.hoist_loads import HoistLoads
 from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
 from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
@@ -33,6 +33,7 @@ from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
 from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
 from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
 from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
+from mosaic_gpu.lowering.passes.walk_tiles import WalkTiles
 from mosaic_gpu.lowering.passes.warp_specialize import WarpSpecialize
 from mosaic_gpu.lowering.pipeline import compilation_context
 
@@ -51,6 +52,7 @@ PASSES: dict[str, Any] = {
         HoistLoads(),
         DropDeadCarries(),
         ParallelizeLoops(),
+        WalkTiles(),
         PipelineLoops(),
         WarpSpecialize(),
     )
