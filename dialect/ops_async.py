@@ -1,4 +1,4 @@
-"""Copies that run beside the threads (TMA), the mbarriers that tell of their end, and who of the block does what.
+"""Copies that run beside the threads (TMA, cp.async), mbarriers that tell of their end, and who of the block does what.
 
 An *mbarrier* (PTX ISA, "mbarrier") counts arrivals, and bytes that copies have still to bring; when both reach
 zero its phase ends and the next one begins.  Who waits names the parity of the phase that is to end: 0 for
@@ -14,6 +14,7 @@ the first one, 1 for the second, and so on.  A ring of S of them guards the S st
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ext, ir
+from mosaic_gpu.dialect.attrs import LayoutAttr
 from mosaic_gpu.dialect.diagnostics import require
 from mosaic_gpu.dialect.mgpu import Mgpu
 from mosaic_gpu.dialect.types import GMEM, SMEM, RefType, element_of, ref_space, shape_of
@@ -122,6 +123,36 @@ class AsyncStoreOp(Mgpu.Operation, name="async_store"):
 
 class AsyncWaitStoresOp(Mgpu.Operation, name="async_wait_stores"):
     """The thread that started the copies of `mgpu.async_store` waits until they have read shared memory."""
+
+
+class AsyncCopyOp(Mgpu.Operation, name="async_copy"):
+    """Each thread starts the copies of the elements that it holds in layout `layout` from global to shared memory.
+
+    What lies outside of a checked view arrives as zeros.  PTX ISA, `cp.async`: accesses of 4, 8 or 16 bytes.
+    """
+
+    source: ext.Operand[RefType]
+    dest: ext.Operand[RefType]
+    layout: LayoutAttr
+
+    def verify_invariants(self) -> bool:
+        return _check_copy(self, GMEM, SMEM)
+
+
+class AsyncCommitOp(Mgpu.Operation, name="async_commit"):
+    """Makes a group, which may be empty, of what a thread has started by `mgpu.async_copy` since the last one."""
+
+
+class AsyncWaitCopiesOp(Mgpu.Operation, name="async_wait_copies"):
+    """Each thread waits until at most `pending` of its groups are under way.
+
+    Others see what arrived behind the next `mgpu.barrier`, matrix units behind a `mgpu.fence_async` before it.
+    """
+
+    pending: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        return require(self, ir.IntegerAttr(self.pending).value >= 0, "pending must not be negative")
 
 
 class SpecializeOp(Mgpu.Operation, name="specialize", traits=[ir.NoTerminatorTrait]):

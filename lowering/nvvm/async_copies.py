@@ -1,18 +1,21 @@
-"""TMA: inline PTX for copies between global and shared memory, and the tensor maps that they name."""
+"""Copies between global and shared memory: inline PTX for TMA, with the tensor maps it names, and for cp.async."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.nvvm import emit
+from mosaic_gpu.lowering.nvvm.access import register_addresses
 from mosaic_gpu.lowering.nvvm.async_barriers import barrier_at, first_thread
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.memref import MemRef
+from mosaic_gpu.lowering.nvvm.predicates import Condition, Coordinates, all_of
 from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 from mosaic_gpu.lowering.tma import CopyPlan, plan_copy
-from mosaic_gpu.lowering.views import RefView, view_of
+from mosaic_gpu.lowering.views import RefView, vector_elements, view_of
 
 
 @converts("mgpu.async_load")
@@ -56,6 +59,59 @@ def convert_async_store(conversion: Conversion, op: Any) -> list[ir.Value]:
     return []
 
 
+@converts("mgpu.async_copy")
+def convert_async_copy(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """`cp.async` a piece; what is outside of the array has no bytes to read, and arrives as zeros."""
+    source, dest = conversion.get(op.source), conversion.get(op.dest)
+    layout = Layout.parse(str(ir.StringAttr(op.layout.text).value))
+    coordinates = Coordinates(conversion.threads, layout, source.shape)
+    width = min(vector_elements(view_of(op.source), layout), vector_elements(view_of(op.dest), layout))
+    size = width * source.element_bytes
+    if size not in _COPY_BYTES:
+        raise InternalError(f"cp.async does not copy {size} bytes at once")
+    addresses = [register_addresses(memref, coordinates)[::width] for memref in (source, dest)]
+    holder = conversion.threads.is_holder(layout)
+    for number, (start, end) in enumerate(zip(*addresses, strict=True)):
+        register = number * width
+        condition = all_of((True if holder is None else holder, coordinates.inside(register)))
+        passes = coordinates.passes(register, source.checks)
+        _copy_piece(size, [emit.gep(a.pointer, a.constant) for a in (end, start)], condition, passes)
+    return []
+
+
+_COPY_BYTES = (4, 8, 16)
+
+
+def _copy_piece(size: int, pointers: list[ir.Value], condition: Condition, passes: Condition) -> None:
+    """One `cp.async` from pointers[1] to pointers[0] where `condition` holds; of zeros where `passes` does not."""
+    if condition is False:
+        return
+    if isinstance(passes, bool):
+        count: ir.Value = emit.const(size if passes else 0)
+    else:
+        count = emit.select(passes, emit.const(size), emit.const(0))
+    kind = "cg" if size == _COPY_BYTES[-1] else "ca"
+    text = f"cp.async.{kind}.shared.global [$0], [$1], {size}, $2;"
+    if condition is True:
+        _effect(text, "l,l,r", [*pointers, count])
+    else:
+        _effect(f"@$3 {text}", "l,l,r,b", [*pointers, count, condition])
+
+
+@converts("mgpu.async_commit")
+def convert_async_commit(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """A group of a thread's own copies."""
+    _effect("cp.async.commit_group;", "", [])
+    return []
+
+
+@converts("mgpu.async_wait_copies")
+def convert_async_wait_copies(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """For a thread's own copies."""
+    _effect(f"cp.async.wait_group {ir.IntegerAttr(op.pending).value};", "", [])
+    return []
+
+
 @converts("mgpu.async_wait_stores")
 def convert_async_wait_stores(conversion: Conversion, op: Any) -> list[ir.Value]:
     """Until shared memory has been read."""
@@ -93,4 +149,5 @@ def _start(conversion: Conversion, view: RefView) -> list[ir.Value]:
 
 
 def _effect(text: str, constraints: str, operands: list[ir.Value]) -> None:
-    emit.inline_asm(text, f"{constraints},~{{memory}}", operands, [], effects=True)
+    clobbered = "~{memory}"
+    emit.inline_asm(text, f"{constraints},{clobbered}" if constraints else clobbered, operands, [], effects=True)

@@ -1,16 +1,19 @@
 """The loads of a loop that a copy beside the threads can take the place of.
 
-A candidate is an `mgpu.load` in the loop's body itself, unmasked, through a view that TMA can copy (`lowering.tma`), of
-memory that the kernel does not write.  Its view is computed from the loop's counter and values from outside alone,
-so that it can be computed for a later step.
+A candidate is an `mgpu.load` in the loop's body itself, unmasked, of memory that the kernel does not write, through a
+view that TMA can copy (`lowering.tma`), or else threads in pieces of at least 4 bytes (`cp.async`).  Its view is
+computed from the loop's counter and values from outside alone, so that it can be computed for a later step.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.attrs import layout_of
+from mosaic_gpu.dialect.layouts import Layout
 from mosaic_gpu.dialect.ops_memory import LoadOp
 from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, storage_bits
 from mosaic_gpu.lowering.jaxpr import emit
@@ -18,8 +21,10 @@ from mosaic_gpu.lowering.passes.effects import Memories, is_defined_outside
 from mosaic_gpu.lowering.passes.walk import body_of
 from mosaic_gpu.lowering.swizzles import panels_of, swizzle_of
 from mosaic_gpu.lowering.tma import DEST_ALIGNMENT, CopyPlan, plan_copy
-from mosaic_gpu.lowering.views import RefView, constant_int, view_of
+from mosaic_gpu.lowering.views import RefView, constant_int, vector_elements, view_of
 
+MIN_ACCESS_BYTES = 4
+"""The least that one `cp.async` copies."""
 MIN_BYTES = 2048
 """The least that a tile that threads read is worth a copy."""
 _PURE = frozenset({"mgpu.subview", "mgpu.program_id", "mgpu.num_programs"})
@@ -32,14 +37,14 @@ class Candidate:
     Attributes:
       load: the op.
       view: what it reads.
-      plan: the copy.
+      plan: the copy by TMA; None where threads start it (`cp.async`).
       alloc: the swizzled `mgpu.alloc` that the tile is only stored to, or None: threads read the copy.
       tails: stores of zeros beside the tile in that allocation.
     """
 
     load: Any
     view: RefView
-    plan: CopyPlan
+    plan: CopyPlan | None
     alloc: Any | None
     stores: list[Any]
     tails: list[Any]
@@ -120,8 +125,8 @@ def _erase_unused(value: ir.Value) -> None:
         user.erase()
 
 
-def candidates(loop: Any, memories: Memories, kernel: Any) -> list[Candidate]:
-    """The candidates of a loop, in order."""
+def candidates(loop: Any, memories: Memories, kernel: Any, *, has_tma: bool = True) -> list[Candidate]:
+    """The candidates of a loop, in order; `has_tma`: whether the target has TMA."""
     loads = [o.operation for o in loop.regions[0].blocks[0].operations if o.operation.name == "mgpu.load"]
     loads = [op for op in loads if len(op.operands) == 1 and is_tile(op.results[0].type)]
     if not loads:
@@ -129,27 +134,35 @@ def candidates(loop: Any, memories: Memories, kernel: Any) -> list[Candidate]:
     written = set()
     for op in body_of(kernel).operations:
         written |= memories.effects(op.operation).writes
-    found = (_candidate(op, loop) for op in loads if memories.memory(op.operands[0]) not in written)
+    found = (_candidate(op, loop, has_tma) for op in loads if memories.memory(op.operands[0]) not in written)
     return [c for c in found if c is not None]
 
 
-def _candidate(load: Any, loop: Any) -> Candidate | None:
+def _candidate(load: Any, loop: Any, has_tma: bool) -> Candidate | None:
     source = load.operands[0]
     if is_defined_outside(source, loop) or not _can_move(source, loop):
         return None
     view = view_of(source)
     if view.space != "gmem":
         return None
+    layout = layout_of(load.results[0].type)
+    by_threads = layout is not None and vector_elements(view, layout) * view.element_bytes >= MIN_ACCESS_BYTES
     place = _only_staged(load, loop)
     if place is not None:
-        alloc, stores, tails = place
-        plan = plan_copy(view, panels_of(alloc))
-        if plan is not None:
-            return Candidate(load, view, plan, alloc, stores, tails)
-    plan = plan_copy(view, None)
-    if plan is None or plan.num_bytes < MIN_BYTES or plan.num_bytes % DEST_ALIGNMENT:
+        plan = plan_copy(view, panels_of(place[0])) if has_tma else None
+        if plan is not None or by_threads:
+            return Candidate(load, view, plan, *place)
+    num_bytes = math.prod(view.shape) * view.element_bytes
+    plan = plan_copy(view, None) if has_tma and num_bytes % DEST_ALIGNMENT == 0 else None
+    if num_bytes < MIN_BYTES or (plan is None and not (by_threads and _has_whole_rows(view, layout))):
         return None
     return Candidate(load, view, plan, None, [], [])
+
+
+def _has_whole_rows(view: RefView, layout: Layout | None) -> bool:
+    """Whether accesses are as wide in a row-major stage as in global memory."""
+    width = vector_elements(view, layout)
+    return view.shape[-1] % width == 0 and view.vector_dim == len(view.shape) - 1
 
 
 def _can_move(value: ir.Value, loop: Any) -> bool:

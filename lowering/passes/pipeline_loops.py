@@ -1,7 +1,7 @@
-"""Turns loads that move with a loop's counter into copies that run ahead of it (TMA), into a ring of stages.
+"""Turns loads that move with a loop's counter into copies that run ahead of it, into a ring of stages.
 
 Requires: layouts assigned, shared memory not planned yet. Does, in each `scf.for` from the inside out: takes the
-loads (`async_candidates.candidates`) that TMA can copy and whose memory the kernel does not write; gives them a
+loads (`async_candidates.candidates`) that TMA, or threads by `cp.async`, can copy; gives them a
 ring of S stages (the most that fit, at most 4, or `max_concurrent_steps`); and rewrites the loop so that step n waits
 for its own stage, and starts the copies of step n + S - 1. A tile that was only stored to swizzled shared memory, for
 a matrix unit, arrives there. Leaves: the same values; loops whose loads cannot be copied, as they are.
@@ -28,7 +28,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import arith, ir, scf
-from mosaic_gpu.dialect.ops_async import AsyncLoadOp, BarrierDestroyOp, BarrierExpectOp, BarrierInitOp, BarrierWaitOp
+from mosaic_gpu.dialect.ops_async import (
+    AsyncCommitOp,
+    AsyncCopyOp,
+    AsyncLoadOp,
+    AsyncWaitCopiesOp,
+    BarrierDestroyOp,
+    BarrierExpectOp,
+    BarrierInitOp,
+    BarrierWaitOp,
+)
 from mosaic_gpu.dialect.ops_kernel import BarrierOp
 from mosaic_gpu.dialect.ops_matmul import FenceAsyncOp
 from mosaic_gpu.dialect.types import SMEM, ref_space, shape_of
@@ -43,6 +52,7 @@ from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.views import constant_int
 
 DEFAULT_STAGES = 4
+_FIRST_WITH_COPIES = (8, 0)  # the compute capability from which on there is cp.async
 RESERVE_BYTES = 16 * 1024
 """Shared memory that is left for exchanges between threads."""
 THREADS_BYTES = 96 * 1024
@@ -60,11 +70,12 @@ class PipelineLoops:
     def apply(self, module: ir.Module, options: LoweringOptions) -> None:
         target = parse_target(options.target)
         most = options.max_concurrent_steps or DEFAULT_STAGES
-        if "tma" not in target.features or most < 2:
+        if target.capability < _FIRST_WITH_COPIES or most < 2:
             return
         for kernel in kernels(module):
             for loop in reversed([op for op in walk(body_of(kernel)) if op.name == "scf.for"]):
-                found = candidates(loop, Memories.of(kernel), kernel)
+                has_tma = "tma" in target.features
+                found = candidates(loop, Memories.of(kernel), kernel, has_tma=has_tma)
                 stages = choose_stages(kernel, loop, found, most, target.max_shared_bytes)
                 if stages >= 2:
                     _pipeline(loop, found, stages)
@@ -91,27 +102,54 @@ def steps_of(loop: Any) -> int | None:
 
 
 class Ring:
-    """The stages of a loop's copies: buffers, and an mbarrier a stage that tells when its copies have arrived."""
+    """The stages of a loop's copies: buffers, and an mbarrier a stage that tells when TMA's copies have arrived.
+
+    Copies that threads start (`cp.async`) are one group a step; no mbarrier hears of them.
+    """
 
     def __init__(self, found: list[Candidate], stages: int) -> None:
         """Allocates at the insertion point."""
         self.found, self.stages = found, stages
         self.buffers = [_buffer(c, stages) for c in found]
-        self.full = emit.alloc([stages], ir.IntegerType.get_signless(64))
+        self.num_bytes = sum(c.plan.num_bytes for c in found if c.plan is not None)
+        self.full = emit.alloc([stages], ir.IntegerType.get_signless(64)) if self.num_bytes else None
+        self.by_threads = [c for c in found if c.plan is None]
 
     def prepare(self) -> None:
         """Makes the mbarriers, and what no copy will write zero."""
-        BarrierInitOp(self.full, emit.int_attr(1))
+        if self.full is not None:
+            BarrierInitOp(self.full, emit.int_attr(1))
         for candidate, buffer in zip(self.found, self.buffers, strict=True):
             for stage in range(self.stages if candidate.tails else 0):
                 candidate.store_tails(_stage_of(buffer, emit.int_constant(stage)))
 
     def start(self, views: list[ir.Value], stage: ir.Value) -> None:
         """Starts the copies of `views` into a stage."""
-        num_bytes = sum(c.plan.num_bytes for c in self.found)
-        BarrierExpectOp(self.full, stage, emit.int_attr(num_bytes))
+        if self.full is not None:
+            BarrierExpectOp(self.full, stage, emit.int_attr(self.num_bytes))
         for view, candidate, buffer in zip(views, self.found, self.buffers, strict=True):
-            AsyncLoadOp(view, candidate.box_of(_stage_of(buffer, stage)), self.full, stage)
+            box = candidate.box_of(_stage_of(buffer, stage))
+            if candidate.plan is None:
+                AsyncCopyOp(view, box, candidate.load.results[0].type.encoding)
+            else:
+                AsyncLoadOp(view, box, self.full, stage)
+
+    def commit(self) -> None:
+        """Ends the group of the copies that threads have started for a step."""
+        if self.by_threads:
+            AsyncCommitOp()
+
+    def await_threads(self) -> None:
+        """Waits for the group of the step that begins; the next barrier tells the others."""
+        if self.by_threads:
+            AsyncWaitCopiesOp(emit.int_attr(self.stages - 2))
+        if any(not c.is_read_by_threads for c in self.by_threads):
+            fence("matrix units read what threads have copied")
+
+    def await_tma(self, stage: ir.Value, parity: ir.Value) -> None:
+        """Waits for a stage."""
+        if self.full is not None:
+            BarrierWaitOp(self.full, stage, parity)
 
     def take(self, stage: ir.Value) -> None:
         """Puts a stage in the place of the loads; the insertion point is where it has arrived."""
@@ -226,20 +264,24 @@ def _pipeline(loop: Any, found: list[Candidate], stages: int) -> None:
         total = steps.total()
         for ahead in range(stages - 1):
             _start_if(ring, steps, emit.int_constant(ahead), total, emit.int_constant(ahead))
+            ring.commit()
     with ir.InsertionPoint(body.operations[0]), loop.location:
         number = steps.number(body.arguments[0])
         stage, parity = place_in_ring(number, stages)
-        if any(c.is_read_by_threads for c in found):
+        ring.await_threads()
+        if any(c.is_read_by_threads and c.plan is not None for c in found):
             fence("threads read the stage that copies write next")
         barrier("everybody is done with the stage that copies write next")
         ahead = arith.addi(number, emit.int_constant(stages - 1))
         _start_if(ring, steps, ahead, total, arith.remui(ahead, emit.int_constant(stages)))
-        BarrierWaitOp(ring.full, stage, parity)
+        ring.commit()
+        ring.await_tma(stage, parity)
         ring.take(stage)
     drop_fences(loop)
-    with ir.InsertionPoint.after(loop), loop.location:
-        barrier("everybody has waited for the last copies")
-        BarrierDestroyOp(ring.full)
+    if ring.full is not None:
+        with ir.InsertionPoint.after(loop), loop.location:
+            barrier("everybody has waited for the last copies")
+            BarrierDestroyOp(ring.full)
 
 
 def _start_if(ring: Ring, steps: Steps, number: ir.Value, total: ir.Value, stage: ir.Value) -> None:

@@ -97,7 +97,7 @@ def _loops(kernel: Any, most: int, limit_bytes: int, is_asked_for: bool) -> list
         op = view.operation
         if op.name != "scf.for" or not (is_asked_for or _pays(op)):
             continue
-        loads = candidates(op, Memories.of(kernel), kernel)
+        loads = [c for c in candidates(op, Memories.of(kernel), kernel) if c.plan is not None]
         stages = choose_stages(kernel, op, loads, most, room)
         if stages >= 2 and (
             is_asked_for or not stores_to_shared(op, {s for c in loads for s in (*c.stores, *c.tails)})

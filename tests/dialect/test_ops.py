@@ -57,6 +57,10 @@ ASYNC = {
     "barrier_wait": f'{WORDS}"mgpu.barrier_wait"(%w, %i, %i) : ({W}, i32, i32) -> ()',
     "async_load": f'{WORDS}{STAGE}"mgpu.async_load"(%g, %s, %w, %i) : ({G}, {S}, {W}, i32) -> ()',
     "async_store": f'{STAGE}"mgpu.async_store"(%s, %g) : ({S}, {G}) -> ()',
+    "async_copy": f'{STAGE}"mgpu.async_copy"(%g, %s) {{layout = #mgpu.layout<"1x32 r: l:0,1;0,2;0,4;0,8;0,16 w:">}}'
+    f" : ({G}, {S}) -> ()",
+    "async_commit": '"mgpu.async_commit"() : () -> ()',
+    "async_wait_copies": '"mgpu.async_wait_copies"() {pending = 2 : i32} : () -> ()',
     "async_wait_stores": '"mgpu.async_wait_stores"() : () -> ()',
     "specialize": '"mgpu.specialize"() ({ }, { "mgpu.barrier"() : () -> () }) '
     "{producer_registers = 0 : i32, consumer_registers = 0 : i32} : () -> ()",
@@ -107,6 +111,12 @@ INVALID = {
     ),
     "an_mbarrier_without_arrivals": (ASYNC["barrier_init"].replace("arrivals = 1", "arrivals = 0"), "must be positive"),
     "a_wait_for_no_bytes": (ASYNC["barrier_expect"].replace("512", "0"), "num_bytes must be positive"),
+    "a_wait_for_less_than_no_copies": ('"mgpu.async_wait_copies"() {pending = -1 : i32} : () -> ()', "not be negative"),
+    "an_asynchronous_copy_to_global_memory": (
+        f'{STAGE}"mgpu.async_copy"(%s, %g) {{layout = #mgpu.layout<"1x32 r: l:0,1;0,2;0,4;0,8;0,16 w:">}} '
+        f": ({S}, {G}) -> ()",
+        "copies from gmem to smem",
+    ),
     "an_asynchronous_load_from_shared_memory": (
         f'{WORDS}{STAGE}"mgpu.async_load"(%s, %s, %w, %i) : ({S}, {S}, {W}, i32) -> ()',
         "copies from gmem to smem",
