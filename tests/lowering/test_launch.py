@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.ops_kernel import PERSISTENT
 from mosaic_gpu.errors import InternalError
 from mosaic_gpu.lowering.launch import MAX_GRID_X, LaunchFacts, grid_of, launch_facts
 
@@ -18,6 +19,7 @@ from mosaic_gpu.lowering.launch import MAX_GRID_X, LaunchFacts, grid_of, launch_
         ((MAX_GRID_X,), (MAX_GRID_X, 1, 1)),
         ((MAX_GRID_X + 1,), (MAX_GRID_X, 2, 1)),
         ((70_000, 70_000), (MAX_GRID_X, 3, 1)),
+        ((PERSISTENT,), (-1, 1, 1)),
     ],
     ids=str,
 )

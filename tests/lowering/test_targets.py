@@ -54,3 +54,22 @@ def test_shared_memory_limits_are_those_of_the_programming_guide() -> None:
 
 def test_only_hopper_has_wgmma() -> None:
     assert [t.name for t in TARGETS.values() if "wgmma" in t.features] == ["sm_90a"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared_bytes", "per_multiprocessor"),
+    [
+        (32, 16, 0, 32),  # the number of blocks
+        (256, 16, 0, 8),  # threads
+        (128, 128, 0, 4),  # registers
+        (1024, 64, 0, 1),
+        (128, 32, 76_800, 3),  # shared memory: 228 KB for 3 blocks, each with 1 KB of the system's
+        (128, 32, 76_801, 2),
+        (1024, 255, 232_448, 1),  # never none
+    ],
+)
+def test_the_blocks_that_hopper_holds_at_once(
+    threads: int, registers: int, shared_bytes: int, per_multiprocessor: int
+) -> None:
+    found = TARGETS["sm_90a"].blocks_at_once(threads, registers, shared_bytes)
+    assert found == 132 * per_multiprocessor

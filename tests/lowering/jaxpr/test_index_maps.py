@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 
+import mosaic_gpu
 from mosaic_gpu.lowering.jaxpr.index_maps import affine_forms, evaluate
 
 I32 = jax.ShapeDtypeStruct((), jnp.int32)
@@ -35,6 +37,25 @@ def test_a_map_is_evaluated_at_every_point_as_jax_does(number: int) -> None:
     found = evaluate(jax.make_jaxpr(index_map)(I32, I32), [i.astype(np.int64), j.astype(np.int64)])
     assert found is not None
     np.testing.assert_array_equal(found[0], jax.vmap(index_map)(i, j))
+
+
+def test_references_to_index_operands_do_no_harm_to_what_does_not_use_them() -> None:
+    def traced(index_map: Callable[..., Any]) -> Any:
+        """The index map as Pallas traces it, with a table behind the program ids."""
+        block = pl.BlockSpec((1, 1), index_map)
+        spec = mosaic_gpu.PrefetchScalarGridSpec(1, grid=(9, 7), in_specs=[block], out_specs=block)
+        out = jax.ShapeDtypeStruct((99, 99), jnp.float32)
+        kernel = pl.pallas_call(lambda *refs: None, out, grid_spec=spec, compiler_params=mosaic_gpu.CompilerParams())
+        (call,) = mosaic_gpu.trace_calls(kernel, np.zeros(9, np.int32), np.zeros((99, 99), np.float32))
+        return call.grid_mapping.block_mappings[0].index_map_jaxpr
+
+    gathering = traced(lambda i, j, table: (2 * i + j, table[i]))
+    assert affine_forms(gathering, 2) == [(2, 1), None]
+    points = [a.reshape(-1) for a in np.indices((9, 7))]
+    assert evaluate(gathering, points) is None
+    found = evaluate(traced(lambda i, j, table: (2 * i + j, i)), points)
+    assert found is not None
+    np.testing.assert_array_equal(found[0], 2 * points[0] + points[1])
 
 
 def test_what_is_no_integer_arithmetic_is_not_evaluated() -> None:

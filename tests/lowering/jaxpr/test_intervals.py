@@ -108,3 +108,13 @@ def test_no_value_of_an_operation_is_outside_of_its_interval(name: str) -> None:
 def _between(value: Any, low: int, high: int) -> Any:
     above = arith.MaxSIOp(value, emit.int_constant(low)).result
     return arith.MinSIOp(above, emit.int_constant(high)).result
+
+
+def test_the_number_of_a_block_that_walks_tiles_is_natural_and_there_is_one_block_at_least() -> None:
+    text = KERNEL.replace("axis = 1", "axis = 0").replace("[2 : i32, 6 : i32]", "[-1 : i32]")
+    for line, low, high in (("program_id", 0, 2**31 - 2), ("num_programs", 1, 2**31 - 1)):
+        with ir.Context(), ir.Location.unknown():
+            dialect.load()
+            module = ir.Module.parse(text.format(f'%r = "mgpu.{line}"() {{axis = 0 : i32}} : () -> i32'))
+            body = module.body.operations[0].regions[0].blocks[0]
+            assert interval_of(body.operations[len(body.operations) - 1].results[0]) == Interval(low, high)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mosaic_gpu import dialect
+from mosaic_gpu import dialect, simulator
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.layouts import Layout
-from mosaic_gpu.dialect.ops_kernel import ProgramIdOp
+from mosaic_gpu.dialect.ops_kernel import PERSISTENT, NumProgramsOp, ProgramIdOp
 from mosaic_gpu.dialect.ops_memory import SubviewOp
 from mosaic_gpu.dialect.types import element_of, ref_type
 from mosaic_gpu.errors import UnsupportedError
@@ -58,6 +58,30 @@ def test_a_grid_beyond_x_covers_every_block_and_leaves_out_the_rest(monkeypatch:
 
     (found,) = run(body, [], [((35,), np.int32)], 1, grid=extents)
     np.testing.assert_array_equal(found, np.arange(35))
+
+
+@pytest.mark.parametrize("blocks", [1, 5])
+def test_a_persistent_kernel_is_told_its_block_and_how_many_there_are(blocks: int) -> None:
+    def body(out: ir.Value) -> None:
+        block = ProgramIdOp(int_attr(0)).result
+        store(NumProgramsOp(int_attr(0)).result, _element(out, block))
+
+    out = np.full(5, -1, np.int32)
+    text, launch = ptx_of(body, [out], 0, 1, grid=(PERSISTENT,))
+    assert launch.grid == (-1, 1, 1)
+    simulator.load(text).launch("k", (blocks, 1, 1), (32, 1, 1), [out])
+    np.testing.assert_array_equal(out, np.where(np.arange(5) < blocks, blocks, -1))
+
+
+def test_num_programs_of_a_known_grid_is_a_constant() -> None:
+    def body(out: ir.Value) -> None:
+        row, column = (ProgramIdOp(int_attr(axis)).result for axis in range(2))
+        height, width = (NumProgramsOp(int_attr(axis)).result for axis in range(2))
+        place = arith.AddIOp(arith.MulIOp(row, width).result, column).result
+        store(height, _element(out, place))
+
+    (found,) = run(body, [], [((15,), np.int32)], 1, grid=(3, 5))
+    np.testing.assert_array_equal(found, np.full(15, 3))
 
 
 def test_the_function_says_how_it_is_launched() -> None:
