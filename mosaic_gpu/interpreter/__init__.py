@@ -4,7 +4,9 @@ It shares no code with the compiler, whose oracle it is.  `docs/interpreter.md` 
 
     params       what a user may choose, and events
     call         from JAX to a run, and back
-    kernel       a kernel, its grid, one run of it
+    kernel       a kernel, made ready
+    run          one run of it over its grid
+    machine      clusters, blocks and threads of a run
     blocks       blocks of whole arrays
     code         jaxprs with names resolved
     registry     rules of primitives: eval_*.py compute values, exec_*.py touch memory
@@ -15,4 +17,7 @@ It shares no code with the compiler, whose oracle it is.  `docs/interpreter.md` 
     scheduler    threads as greenlets
     barriers     mbarriers
     flights      asynchronous copies
+    scratch      memory and barriers that a kernel asks for
+    reports      what is done about a fault
+    install      JAX's own parameters
 """

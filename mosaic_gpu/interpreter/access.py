@@ -72,8 +72,11 @@ def check_written(thread: Any, selection: Any, actor: Actor | None = None, mask:
             missing = missing & where
     if not missing.any():
         return
-    flying = [f for f in selection.memory.pending if hasattr(f, "target") and not f.landed
-              and f.target.memory is selection.memory]
+    flying = [
+        f
+        for f in selection.memory.pending
+        if hasattr(f, "target") and not f.landed and f.target.memory is selection.memory
+    ]
     if flying:
         thread.machine.reporter.fault(
             "missing_waits",
@@ -148,9 +151,7 @@ def _any(flags: Array, mask: Any, selection: Any) -> bool:
     return bool(flags.any())
 
 
-def _report_owner(
-    thread: Any, selection: Any, what: str, foreign: Array, owners: Array, actor: Actor | None
-) -> None:
+def _report_owner(thread: Any, selection: Any, what: str, foreign: Array, owners: Array, actor: Actor | None) -> None:
     place = tuple(np.argwhere(foreign)[0])
     number = int(owners[place])
     other = thread.machine.cluster_names.get(number, "several blocks") if number > 0 else "several blocks"

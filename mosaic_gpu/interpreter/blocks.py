@@ -37,17 +37,22 @@ class BlockMap:
     def of(cls, block: Any, num_indices: int) -> BlockMap | None:
         """Of Pallas' BlockMapping; None where the block is the array, wherever the grid is.
 
-        Raises UnsupportedError for kinds of dimensions that are not supported, KernelError for a rank that does not fit.
+        Raises UnsupportedError for unsupported kinds of dimensions, KernelError for a rank that does not fit.
         """
         kinds = [compat.block_kind(dim) for dim in block.block_shape]
         for kind in kinds:
             if kind not in ("Blocked", "Element", "Squeezed"):
-                raise UnsupportedError(f"the block of {block.origin} has a pl.{kind}, which is not supported",
-                                       expected="an int, None, pl.Blocked, pl.Squeezed or pl.Element")
+                raise UnsupportedError(
+                    f"the block of {block.origin} has a pl.{kind}, which is not supported",
+                    expected="an int, None, pl.Blocked, pl.Squeezed or pl.Element",
+                )
         shape = tuple(block.array_aval.shape)
         if len(kinds) != len(shape):
-            raise KernelError(f"the block of {block.origin} has another rank than the array", got=block.block_shape,
-                              expected=f"{len(shape)} sizes")
+            raise KernelError(
+                f"the block of {block.origin} has another rank than the array",
+                got=block.block_shape,
+                expected=f"{len(shape)} sizes",
+            )
         dims = list(zip(kinds, block.block_shape, strict=True))
         return cls(
             code_of(block.index_map_jaxpr),
@@ -72,15 +77,19 @@ class BlockMap:
     def _inside(self, whole: Box, starts: Sequence[int]) -> Box:
         offset = sum(a * s for a, s in zip(starts, whole.strides, strict=True))
         kept = [d for d in range(len(starts)) if d not in self.dropped]
-        return Box(whole.memory, whole.dtype, tuple(self.sizes[d] for d in kept), offset,
-                   tuple(whole.strides[d] for d in kept))
+        return Box(
+            whole.memory, whole.dtype, tuple(self.sizes[d] for d in kept), offset, tuple(whole.strides[d] for d in kept)
+        )
 
     def _overhanging(self, whole: Box, starts: Sequence[int]) -> Places:
-        rank, numbers, inside = len(starts), np.zeros((), np.int64), np.bool_(True)
+        rank = len(starts)
+        numbers: Any = np.zeros((), np.int64)
+        inside: Any = np.bool_(True)
         for d, (start, size, extent) in enumerate(zip(starts, self.sizes, whole.shape, strict=True)):
             places = (start + np.arange(size)).reshape([-1 if e == d else 1 for e in range(rank)])
             numbers = numbers + places * (whole.strides[d] // whole.dtype.itemsize)
             inside = inside & (places >= 0) & (places < extent)
         numbers = np.where(np.broadcast_to(inside, self.sizes), np.broadcast_to(numbers, self.sizes), -1)
-        return Places(whole.memory, whole.dtype, numbers.reshape([n for d, n in enumerate(self.sizes)
-                                                                  if d not in self.dropped]))
+        return Places(
+            whole.memory, whole.dtype, numbers.reshape([n for d, n in enumerate(self.sizes) if d not in self.dropped])
+        )

@@ -14,6 +14,7 @@ from mosaic_gpu.interpreter.code import Equation, traced_whole
 from mosaic_gpu.interpreter.kernel import Kernel, kernel_of, mesh_kernel_of
 from mosaic_gpu.interpreter.params import InterpretParams
 from mosaic_gpu.interpreter.registry import executes
+from mosaic_gpu.interpreter.run import Run
 from mosaic_gpu.lowering.jaxpr import compat
 
 
@@ -35,7 +36,7 @@ def lower(ctx: Any, *operands: Any, emit_in_bytes: Callable[..., Any], **params:
     compat.keep_tokens(ctx)
 
     def interpret(*arrays: Any) -> tuple[Any, ...]:
-        results = kernel.run(choices, *(np.asarray(a) for a in arrays))
+        results = Run(kernel, choices, [np.asarray(a) for a in arrays]).results()
         return tuple(_in_bytes(r) for r in results)
 
     emit = functools.partial(compat.emit_host_call, callback=interpret, side_effect=compat.has_effects(params["jaxpr"]))
@@ -50,7 +51,7 @@ def _in_bytes(array: Any) -> Any:
 
 @ends_at_kernel
 def interpret(function: Callable[..., Any], *args: Any, params: InterpretParams | None = None) -> Any:
-    """Runs a function of arrays that calls kernels in NumPy alone: kernels in the interpreter, and all around them, too.
+    """Runs a function that calls kernels with NumPy alone: kernels in the interpreter, and all around them, too.
 
     Faults come out as they are, where a kernel inside of `jax.jit` makes JAX raise an error of its own.
 
@@ -89,7 +90,7 @@ def exec_pallas_call(host: Any, equation: Equation, *values: Any, **params: Any)
     if "kernel" not in equation.cache:
         equation.cache["kernel"] = kernel_of(params)
     kernel: Kernel = equation.cache["kernel"]
-    return list(kernel.run(host.choices(params["interpret"]), *values))
+    return list(Run(kernel, host.choices(params["interpret"]), values).results())
 
 
 def run_mesh_kernel(host: Any, equation: Equation, *values: Any, **params: Any) -> list[Any]:
@@ -97,4 +98,4 @@ def run_mesh_kernel(host: Any, equation: Equation, *values: Any, **params: Any) 
     if "kernel" not in equation.cache:
         equation.cache["kernel"] = mesh_kernel_of(params, len(values))
     kernel: Kernel = equation.cache["kernel"]
-    return list(kernel.run(host.choices(params["interpret"]), *values))
+    return list(Run(kernel, host.choices(params["interpret"]), values).results())

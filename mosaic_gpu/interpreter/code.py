@@ -71,7 +71,7 @@ class Code:
         used = {id(v) for e in jaxpr.eqns for v in e.invars} | {id(v) for v in jaxpr.outvars}
         self.steps = [self._step(e, used) for e in jaxpr.eqns]
         self.results = [self._slot(v) for v in jaxpr.outvars]
-        self.primitives = {s.equation.name for s in self.steps}.union(*(c.primitives for c in self._inner()))
+        self.primitives: set[str] = {s.equation.name for s in self.steps}.union(*(c.primitives for c in self._inner()))
 
     def _slot(self, atom: Any) -> int:
         key: Any = atom
@@ -94,7 +94,7 @@ class Code:
             tuple(v.aval for v in eqn.outvars),
             dict(eqn.params),
             numpy_dtype(aval) if is_array else None,
-            tuple(aval.shape) if is_array else (),
+            tuple(aval.shape) if aval is not None and is_array else (),
             tuple(id(v) in used for v in eqn.outvars),
             source,
         )
@@ -155,9 +155,13 @@ def _rule_of(equation: Equation) -> tuple[Any, bool]:
 
 _BLACKWELL = "tensor memory and tcgen05 belong to Blackwell GPUs; the interpreter knows Hopper's wgmma"
 _HINTS = {
-    name: _BLACKWELL
-    for name in ("tcgen05_mma", "tcgen05_commit_arrive", "async_load", "async_store_tmem", "commit_tmem")
-} | {"inline_mgpu_p": "inline MLIR has no meaning in NumPy; write it with Pallas' primitives"}
+    "tcgen05_mma": _BLACKWELL,
+    "tcgen05_commit_arrive": _BLACKWELL,
+    "async_load": _BLACKWELL,
+    "async_store_tmem": _BLACKWELL,
+    "commit_tmem": _BLACKWELL,
+    "inline_mgpu_p": "inline MLIR has no meaning in NumPy; write it with Pallas' primitives",
+}
 
 
 def _run_expansion(thread: Any, equation: Equation, *values: Any, **params: Any) -> Any:
@@ -208,5 +212,8 @@ class _Nobody:
 def traced_whole(function: Any, args: Any) -> tuple[Code, Any, list[Any]]:
     """The code of a function of pytrees of arrays, the tree of its result, and its flat arguments."""
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*args)
-    leaves = [np.asarray(leaf, v.aval.dtype) for leaf, v in zip(jax.tree.leaves(args), closed.jaxpr.invars, strict=True)]
+    leaves = [
+        np.asarray(leaf, numpy_dtype(v.aval))
+        for leaf, v in zip(jax.tree.leaves(args), closed.jaxpr.invars, strict=True)
+    ]
     return Code(compat.open_jaxpr(closed), closed.consts), jax.tree.structure(shape), leaves

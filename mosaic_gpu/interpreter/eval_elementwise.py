@@ -11,9 +11,9 @@ import numpy as np
 
 from mosaic_gpu.interpreter.code import Equation
 from mosaic_gpu.interpreter.registry import evaluates
-from mosaic_gpu.interpreter.values import Array, is_float, working_dtype
+from mosaic_gpu.interpreter.values import is_float, working_dtype
 
-_NEEDS_WORK = {d for d in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4))}
+NIBBLES = {np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)}
 
 
 def widen(*values: Any) -> list[Any]:
@@ -108,7 +108,7 @@ def _extreme(function: Any, logical: Any) -> Callable[[Any, Any], Any]:
 
 def _shift(function: Any, arithmetic: bool) -> Callable[[Any, Any], Any]:
     def rule(x: Any, y: Any) -> Any:
-        if x.dtype in _NEEDS_WORK:
+        if x.dtype in NIBBLES:
             return _shift_nibbles(rule, x, y, function is np.right_shift, arithmetic)
         bits = x.dtype.itemsize * 8
         unsigned = np.dtype(f"uint{bits}")
@@ -164,13 +164,13 @@ for _name, _function in {
     evaluates(_name)(_compare(_function))
 
 
-def bits_of(x: Any) -> Array:
+def bits_of(x: Any) -> Any:
     """The bits of floats (or integers) as unsigned integers of their size."""
     x = np.asarray(x)
     return x.view(np.dtype(f"uint{x.dtype.itemsize * 8}"))
 
 
-def ordered_bits(x: Any) -> Array:
+def ordered_bits(x: Any) -> Any:
     """Integers in the order of IEEE 754's total order of floats (5.10); integers as they are."""
     x = np.asarray(x)
     if not is_float(x.dtype):
@@ -272,16 +272,16 @@ def eval_population_count(equation: Equation, x: Any, **_: Any) -> Any:
 
 @evaluates("clz")
 def eval_clz(equation: Equation, x: Any, **_: Any) -> Any:
-    width = 4 if x.dtype in _NEEDS_WORK else x.dtype.itemsize * 8
+    width = 4 if x.dtype in NIBBLES else x.dtype.itemsize * 8
     bits, zeros = _zero_extended(x), np.full(np.shape(x), width, np.int64)
     for place in range(width):
         zeros = np.where(bits >> np.uint64(place) != 0, width - 1 - place, zeros)
     return narrow(zeros, x.dtype)
 
 
-def _zero_extended(x: Any) -> Array:
+def _zero_extended(x: Any) -> Any:
     x = np.asarray(x)
-    if x.dtype in _NEEDS_WORK:
+    if x.dtype in NIBBLES:
         return x.astype(np.int8).view(np.uint8).astype(np.uint64) & np.uint64(15)
     return bits_of(x).astype(np.uint64)
 
@@ -357,68 +357,3 @@ def eval_reduce_precision(equation: Equation, x: Any, *, exponent_bits: int, man
         with_range = np.where(np.abs(wide) >= 2.0 ** (reach + 1), np.copysign(np.inf, wide), wide)
         wide = np.where(np.abs(wide) < 2.0 ** (1 - reach), np.copysign(0.0, wide), with_range)
     return np.where(np.isnan(x), x, wide.astype(x.dtype))
-
-
-@evaluates("convert_element_type")
-def eval_convert_element_type(equation: Equation, x: Any, **_: Any) -> Any:
-    return convert(x, equation.dtype)
-
-
-def convert(x: Any, dtype: Any) -> Any:
-    """Integers wrap around; floats become integers towards zero, saturated, and NaN 0; not 0 is True."""
-    if x.dtype == dtype:
-        return x
-    if dtype == np.bool_:
-        return x.astype(np.float64) != 0 if is_float(x.dtype) else x.astype(working_dtype(x.dtype)) != 0
-    if not is_float(x.dtype) or is_float(dtype):
-        return rounded(x, dtype) if is_float(x.dtype) else narrow(*widen(x), dtype)
-    return _float_to_int(np.asarray(x, np.float64), dtype)
-
-
-def rounded(x: Any, dtype: Any) -> Any:
-    """A float in another float's dtype, rounded once: ml_dtypes goes from f64 by way of f32, so that has to be odd
-    where it is not exact (Boldo and Melquiond, "When double rounding is odd", 2005)."""
-    if x.dtype != np.float64 or dtype.itemsize >= 4 or dtype == np.float16:
-        return x.astype(dtype)
-    near = np.asarray(x, np.float32)
-    bits = near.view(np.uint32)
-    truncated = np.where(np.abs(near.astype(np.float64)) > np.abs(x), bits - 1, bits)
-    inexact = np.isfinite(x) & (near.astype(np.float64) != x)
-    odd = np.where(inexact, truncated | 1, bits).astype(np.uint32).view(np.float32)
-    return odd.astype(dtype)
-
-
-def _float_to_int(x: Array, dtype: Any) -> Array:
-    info = ml_dtypes.iinfo(dtype)
-    low, high = int(info.min), int(info.max)
-    wide = np.uint64 if low == 0 else np.int64
-    whole = np.trunc(np.nan_to_num(x, nan=0.0))
-    top = float(high) if float(high) == high else np.nextafter(float(high), 0.0)
-    inside = np.clip(whole, float(low), top).astype(wide)
-    inside = np.where(whole >= float(high), np.array(high, wide), inside)
-    return narrow(inside, dtype)
-
-
-@evaluates("bitcast_convert_type")
-def eval_bitcast_convert_type(equation: Equation, x: Any, **_: Any) -> Any:
-    """The same bits; where the sizes differ, the last dimension appears or goes."""
-    x, dtype = np.ascontiguousarray(x).reshape(np.shape(x)), equation.dtype
-    if (x.dtype in _NEEDS_WORK) != (dtype in _NEEDS_WORK):
-        return _recast_nibbles(x, dtype)
-    old, new = x.dtype.itemsize, dtype.itemsize
-    if old == new:
-        return x.view(dtype) if x.dtype not in _NEEDS_WORK else x.astype(np.int8).astype(dtype)
-    if old > new:
-        return x.reshape(*x.shape, 1).view(dtype)
-    return x.view(dtype).reshape(x.shape[:-1])
-
-
-def _recast_nibbles(x: Array, dtype: Any) -> Array:
-    """Bytes as pairs of 4-bit integers, the low one first, and back."""
-    if dtype in _NEEDS_WORK:
-        parts = x.reshape(*x.shape, 1).view(np.uint8)
-        nibbles = np.stack([parts & 15, parts >> 4], -1).reshape(*x.shape, -1)
-        return nibbles.astype(np.int8).astype(dtype)
-    nibbles = x.astype(np.int8).view(np.uint8) & 15
-    joined = nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
-    return np.ascontiguousarray(joined).view(dtype).reshape(x.shape[:-1])

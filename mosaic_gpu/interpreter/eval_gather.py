@@ -82,8 +82,10 @@ def eval_gather(
     limits = _limits(operand, slice_sizes)
     fills = mode.name == "FILL_OR_DROP"
     inside = _inside(starts, limits, numbers.start_index_map) if fills else np.bool_(True)
-    places = [np.clip(s + w, 0, max(n - 1, 0)) for s, w, n in
-              zip(_clamped(starts, limits), within, operand.shape, strict=True)]
+    places = [
+        np.clip(s + w, 0, max(n - 1, 0))
+        for s, w, n in zip(_clamped(starts, limits), within, operand.shape, strict=True)
+    ]
     if 0 in operand.shape:
         return np.full(equation.shape, _fill(equation.dtype, fill_value), equation.dtype)
     result = np.broadcast_to(np.asarray(operand)[tuple(places)] if places else operand, equation.shape)
@@ -146,7 +148,7 @@ def eval_scatter(
     window = [1 if d in left_out else updates.shape[next(sizes)] for d in range(result.ndim)]
     starts, within = _places(result, indices, updates.shape, numbers.update_window_dims, window, maps)
     limits = _limits(result, window)
-    inside = np.bool_(True)
+    inside: Any = np.bool_(True)
     if mode.name == "CLIP":
         starts = _clamped(starts, limits)
     else:

@@ -12,7 +12,7 @@ import numpy as np
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.interpreter import special
 from mosaic_gpu.interpreter.code import Equation
-from mosaic_gpu.interpreter.eval_elementwise import rounded
+from mosaic_gpu.interpreter.eval_casts import rounded
 from mosaic_gpu.interpreter.registry import evaluates, expands
 from mosaic_gpu.interpreter.values import Array, is_float
 from mosaic_gpu.lowering.jaxpr import compat

@@ -179,13 +179,14 @@ def _windows(values: Sequence[Any], starts: Sequence[Any], params: dict[str, Any
         places.append(
             tuple(slice(f, f + (c - 1) * t + 1, t) for f, c, t in zip(first, counts, strides, strict=True))
             if all(counts)
-            else tuple(slice(0, 0) if not c else slice(0, (c - 1) * t + 1, t) for c, t in
-                       zip(counts, strides, strict=True))
+            else tuple(
+                slice(0, 0) if not c else slice(0, (c - 1) * t + 1, t) for c, t in zip(counts, strides, strict=True)
+            )
         )
     return padded, places
 
 
-def product(a: Any, b: Any, dtype: Any) -> Array:
+def product(a: Any, b: Any, dtype: Any) -> Any:
     """The matrix product of the last two dimensions, in `dtype`: small floats are summed in float32, float32 in
     float64, integers wrap around."""
     if is_float(dtype):
@@ -210,7 +211,7 @@ _ROUNDED = {
 @evaluates("dot_general")
 def eval_dot_general(
     equation: Equation, a: Any, b: Any, *, dimension_numbers: Any, precision: Any = None, **_: Any
-) -> Array:
+) -> Any:
     """With an algorithm that says so, the operands are rounded first."""
     rounded = _ROUNDED.get(str(getattr(precision, "name", "")))
     if rounded is not None:
@@ -223,7 +224,7 @@ def eval_dot_general(
     return product(left, right, equation.dtype).reshape(equation.shape)
 
 
-def _as_matrices(x: Any, batch: Sequence[int], contract: Sequence[int], last: bool) -> Array:
+def _as_matrices(x: Any, batch: Sequence[int], contract: Sequence[int], last: bool) -> Any:
     free = [d for d in range(x.ndim) if d not in batch and d not in contract]
     order = [*batch, *free, *contract] if last else [*batch, *contract, *free]
     sizes = [x.shape[d] for d in free]
@@ -233,6 +234,6 @@ def _as_matrices(x: Any, batch: Sequence[int], contract: Sequence[int], last: bo
 
 
 @evaluates("mma")
-def eval_mma(equation: Equation, acc: Any, a: Any, b: Any, **_: Any) -> Array:
+def eval_mma(equation: Equation, acc: Any, a: Any, b: Any, **_: Any) -> Any:
     """acc + a @ b."""
     return (acc + product(a, b, equation.dtype)).astype(equation.dtype)

@@ -94,8 +94,9 @@ def eval_pad(
 ) -> Array:
     """Negative padding takes elements away; interior padding goes between elements."""
     wide = [max((n - 1) * (step + 1) + 1, 0) for n, (_l, _h, step) in zip(x.shape, padding_config, strict=True)]
-    result: Array = np.full([w + max(lo, 0) + max(hi, 0) for w, (lo, hi, _s) in zip(wide, padding_config, strict=True)],
-                            padding, x.dtype)
+    result: Array = np.full(
+        [w + max(lo, 0) + max(hi, 0) for w, (lo, hi, _s) in zip(wide, padding_config, strict=True)], padding, x.dtype
+    )
     places, cut = [], []
     for w, n, (low, high, step) in zip(wide, result.shape, padding_config, strict=True):
         places.append(slice(max(low, 0), max(low, 0) + w, step + 1))
@@ -109,8 +110,9 @@ def eval_iota(equation: Equation, *_: Any, dimension: int, **__: Any) -> Array:
     if "iota" not in equation.cache:
         shape = equation.shape
         along = np.arange(shape[dimension]).astype(equation.dtype)
-        equation.cache["iota"] = np.broadcast_to(along.reshape([-1 if d == dimension else 1 for d in range(len(shape))]),
-                                                 shape)
+        equation.cache["iota"] = np.broadcast_to(
+            along.reshape([-1 if d == dimension else 1 for d in range(len(shape))]), shape
+        )
     result: Array = equation.cache["iota"]
     return result
 

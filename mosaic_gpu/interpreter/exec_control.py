@@ -12,7 +12,9 @@ from mosaic_gpu.interpreter.values import numpy_dtype
 from mosaic_gpu.lowering.jaxpr import compat
 
 
-@executes("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_vmap_call", "composite", "eval_jaxpr")
+@executes(
+    "jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_vmap_call", "composite", "eval_jaxpr"
+)
 def exec_call(thread: Any, equation: Equation, *values: Any, **_: Any) -> list[Any]:
     """A call of a jaxpr."""
     code: Code = equation.cache["codes"][0]
@@ -36,8 +38,14 @@ def exec_cond(thread: Any, equation: Equation, index: Any, *values: Any, **_: An
 
 @executes("while")
 def exec_while(
-    thread: Any, equation: Equation, *values: Any, cond_nconsts: int, body_nconsts: int, cond_jaxpr: Any,
-    body_jaxpr: Any, **_: Any
+    thread: Any,
+    equation: Equation,
+    *values: Any,
+    cond_nconsts: int,
+    body_nconsts: int,
+    cond_jaxpr: Any,
+    body_jaxpr: Any,
+    **_: Any,
 ) -> list[Any]:
     """`while cond(carry): carry = body(carry)`; of a mapped loop, elements that are done stay as they are."""
     condition, body = code_of(cond_jaxpr), code_of(body_jaxpr)
@@ -58,9 +66,7 @@ def _where(flags: Any, new: Any, old: Any) -> Any:
 
 
 @executes("scan")
-def exec_scan(
-    thread: Any, equation: Equation, *values: Any, length: int, reverse: bool, **params: Any
-) -> list[Any]:
+def exec_scan(thread: Any, equation: Equation, *values: Any, length: int, reverse: bool, **params: Any) -> list[Any]:
     """`carry, ys[i] = body(carry, xs[i])`, from the end where `reverse`."""
     code: Code = equation.cache["codes"][0]
     num_consts, num_carry = compat.scan_counts(params)

@@ -12,7 +12,7 @@ import numpy as np
 from mosaic_gpu.errors import KernelError, UnsupportedError
 from mosaic_gpu.interpreter import access
 from mosaic_gpu.interpreter.code import Code, Equation
-from mosaic_gpu.interpreter.exec_async import finish_products
+from mosaic_gpu.interpreter.exec_wgmma import finish_products
 from mosaic_gpu.interpreter.memory import memory_of
 from mosaic_gpu.interpreter.registry import executes
 from mosaic_gpu.interpreter.scratch import allocate_scratch, release_scratch
@@ -32,8 +32,9 @@ def exec_num_programs(thread: Any, equation: Equation, *, axis: int) -> Any:
 
 def _of_axis(thread: Any, equation: Equation, values: Sequence[int], axis: int) -> int:
     if not 0 <= axis < len(values):
-        raise KernelError(f"{equation.name}({axis}) is outside of a grid of {len(values)} dimensions",
-                          source=equation.source)
+        raise KernelError(
+            f"{equation.name}({axis}) is outside of a grid of {len(values)} dimensions", source=equation.source
+        )
     return int(values[axis])
 
 
@@ -48,8 +49,9 @@ def axis_number(thread: Any, equation: Equation, names: Any) -> int:
     number = 0
     for name in names if isinstance(names, tuple) and names not in thread.axes else (names,):
         if name not in thread.axes:
-            raise UnsupportedError(f"axis {name!r} is none of the kernel's", got=f"axes {list(thread.axes)}",
-                                   source=equation.source)
+            raise UnsupportedError(
+                f"axis {name!r} is none of the kernel's", got=f"axes {list(thread.axes)}", source=equation.source
+            )
         number = number * thread.sizes[name] + thread.axes[name]
     return number
 
@@ -63,7 +65,7 @@ def exec_run_scoped(
     collective_axes: Any = (),
     ref_transforms: Sequence[Any] = (),
 ) -> list[Any]:
-    """`pl.run_scoped(f, *memory)`: f's body with memory of the thread, or, collectively, of all threads of the block."""
+    """`pl.run_scoped(f, *memory)`: f's body with memory of the thread, or of all threads of the block together."""
     code: Code = equation.cache["codes"][0]
     axes = collective_axes if isinstance(collective_axes, tuple) else (collective_axes,)
     names = [n for a in axes for n in (a if isinstance(a, tuple) else (a,))]
@@ -71,10 +73,12 @@ def exec_run_scoped(
     if cluster:
         raise UnsupportedError(f"run_scoped over the cluster's axes {cluster}", source=equation.source)
     transforms = list(ref_transforms) or [()] * len(jaxpr.invars)
-    make = lambda: [  # noqa: E731
-        allocate_scratch(thread, v.aval, t, f"run_scoped memory {i}")
-        for i, (v, t) in enumerate(zip(jaxpr.invars, transforms, strict=True))
-    ]
+
+    def make() -> list[Any]:
+        names = _scope_names(jaxpr)
+        pairs = zip(jaxpr.invars, transforms, names, strict=True)
+        return [allocate_scratch(thread, v.aval, t, name) for v, t, name in pairs]
+
     if not names:
         scratch = make()
         results = code.run(thread, scratch, consts)
@@ -82,16 +86,23 @@ def exec_run_scoped(
         return results
     key = ("scope", thread.scopes)
     thread.scopes += 1
-    entry = thread.block.shared.setdefault(key, [None, 0, 0])
+    entry: list[Any] = thread.block.shared.setdefault(key, [None, 0])
     if entry[0] is None:
-        entry[0] = make()
-        for place, item in enumerate(entry[0]):
+        made = entry[0] = make()
+        for place, item in enumerate(made):
             _register(thread, item, (*key, place))
     results = code.run(thread, entry[0], consts)
     entry[1] += 1
     if entry[1] == thread.block.threads:
         release_scratch(thread, entry[0], equation)
     return results
+
+
+def _scope_names(jaxpr: Any) -> list[str]:
+    """What messages call the memory of a scope: the names of its function's arguments, where JAX kept them."""
+    names = jaxpr.debug_info.arg_names
+    given = names if names is not None and len(names) == len(jaxpr.invars) else ("",) * len(jaxpr.invars)
+    return [name or f"run_scoped memory {i}" for i, name in enumerate(given)]
 
 
 def _register(thread: Any, item: Any, key: Any) -> None:
@@ -101,7 +112,9 @@ def _register(thread: Any, item: Any, key: Any) -> None:
 
 
 @executes("run_state")
-def exec_run_state(thread: Any, equation: Equation, *values: Any, jaxpr: Any, is_initialized: Any, **_: Any) -> list[Any]:
+def exec_run_state(
+    thread: Any, equation: Equation, *values: Any, jaxpr: Any, is_initialized: Any, **_: Any
+) -> list[Any]:
     """`pl.run_state(f)(values)`: f on references that start as the values, and their last values."""
     code: Code = equation.cache["codes"][0]
     given, refs, made = iter(values), [], []

@@ -58,7 +58,10 @@ class Flight:
 
     def claim(self) -> None:
         """Checks, when it starts, that nothing races with what it reads and writes until somebody waits for it."""
-        for selection, actor, verb in ((self.source_selection, self.reads, "reads"), (self.target, self.writes, "writes")):
+        for selection, actor, verb in (
+            (self.source_selection, self.reads, "reads"),
+            (self.target, self.writes, "writes"),
+        ):
             if actor is not None:
                 access.claim(self.thread, selection, verb, actor)
 

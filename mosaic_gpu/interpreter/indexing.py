@@ -118,14 +118,15 @@ def _dimensions(transform: Any) -> tuple[_Dimension, ...] | None:
     if not isinstance(transform, NDIndexer):
         return None
     dims = []
-    for index in transform.indices:
+    for index in _indices(transform):
         is_slice = isinstance(index, Slice)
-        start = index.start if is_slice else index
+        start: Any = index.start if is_slice else index
         size = index.size if is_slice else None
         if isinstance(size, _Leaf) or not isinstance(start, int | np.integer | _Leaf):
             return None
         leaf = start.number if isinstance(start, _Leaf) else None
-        dims.append(_Dimension(0 if leaf is not None else int(start), leaf, size, index.stride if is_slice else 1))
+        fixed = 0 if isinstance(start, _Leaf) else int(start)
+        dims.append(_Dimension(fixed, leaf, size, index.stride if is_slice else 1))
     return tuple(dims)
 
 
@@ -143,13 +144,17 @@ def _fast_box(selection: Box, dims: tuple[_Dimension, ...], leaves: Sequence[Any
             if not 0 <= start < extent:
                 return None
         else:
-            if start < 0 or start + (size - 1) * dim.step >= extent:
-                if size or start > extent or start < 0:
-                    return None
+            if not 0 <= start <= extent or (size and start + (size - 1) * dim.step >= extent):
+                return None
             shape.append(size)
             strides.append(stride * dim.step)
         offset += start * stride
     return Box(selection.memory, selection.dtype, tuple(shape), offset, tuple(strides))
+
+
+def _indices(indexer: Any) -> tuple[Any, ...]:
+    """Numbers, arrays and slices, one a dimension."""
+    return tuple(indexer.indices)
 
 
 def plan_of(cache: dict[Any, Any], name: str, tree: Any) -> Plan:
@@ -230,7 +235,7 @@ def _index(selection: Any, indexer: NDIndexer, rules: Rules) -> Any:
 def _box(selection: Box, indexer: NDIndexer, rules: Rules) -> Box | None:
     """Where every index is a number or a slice, and fits after wrapping and clamping."""
     offset, shape, strides = selection.offset, [], []
-    for dim, (index, extent) in enumerate(zip(indexer.indices, selection.shape, strict=True)):
+    for dim, (index, extent) in enumerate(zip(_indices(indexer), selection.shape, strict=True)):
         stride = selection.strides[dim]
         is_slice = isinstance(index, Slice)
         if is_slice:
@@ -266,7 +271,7 @@ def _listed(selection: Places, indexer: NDIndexer, rules: Rules) -> Places:
     """NumPy's indexing on the list of elements; what is left out has a negative number."""
     numbers, indices = selection.numbers, []
     scalar = all(not isinstance(i, Slice) and not np.ndim(i) for i in indexer.indices)
-    for dim, (index, extent) in enumerate(zip(indexer.indices, selection.shape, strict=True)):
+    for dim, (index, extent) in enumerate(zip(_indices(indexer), selection.shape, strict=True)):
         whole = _along(index)
         if not extent and whole.size and not rules.exact:
             raise KernelError("an index into an empty dimension")

@@ -186,9 +186,7 @@ class Thread:
         """Lets others go on, where the order is drawn."""
         self.machine.scheduler.pause(self)
 
-    def allocate(
-        self, name: str, space: str, shape: tuple[int, ...], dtype: Any, granule: int | None = None
-    ) -> Memory:
+    def allocate(self, name: str, space: str, shape: tuple[int, ...], dtype: Any, granule: int | None = None) -> Memory:
         """Uninitialised memory of its block."""
         memory = allocate(name, space, shape, dtype, granule)
         fill(memory, self.machine.params.uninitialised, self.machine.scheduler.random)

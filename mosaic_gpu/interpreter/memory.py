@@ -63,7 +63,7 @@ class Memory:
     @property
     def granules(self) -> int:
         """The number of granules."""
-        return math.prod(self.shape) * self.dtype.itemsize // self.granule
+        return int(math.prod(self.shape) * self.dtype.itemsize // self.granule)
 
     def whole(self) -> Box:
         """The selection of all of it."""
@@ -209,7 +209,8 @@ class Places:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the selection."""
-        return self.numbers.shape
+        shape: tuple[int, ...] = self.numbers.shape
+        return shape
 
     @property
     def inside(self) -> Any:
@@ -284,7 +285,7 @@ class Recast:
         """All of it is."""
         return None
 
-    def read(self) -> Array:
+    def read(self) -> Any:
         """A copy, recast."""
         return recast(self.base.read(), self.dtype)
 
@@ -301,7 +302,7 @@ class Recast:
         self.base.put(shadow, value)
 
 
-def recast(value: Array, dtype: Any) -> Array:
+def recast(value: Array, dtype: Any) -> Any:
     """Element (i, j) of a wide type is the elements (r*i .. r*i + r-1, j) of the narrow one, lowest bits first."""
     value = np.ascontiguousarray(value)
     old, new = value.dtype.itemsize, dtype.itemsize

@@ -35,7 +35,9 @@ def allocate_scratch(thread: Any, aval: Any, transforms: Sequence[Any], name: st
         return _barriers(thread, inner, name, kind == "ClusterBarrierType")
     space, dtype = space_of(aval), numpy_dtype(inner)
     if space not in _SPACES or dtype is None:
-        raise UnsupportedError(f"scratch memory of type {aval} is not supported by the interpreter", source=thread.source)
+        raise UnsupportedError(
+            f"scratch memory of type {aval} is not supported by the interpreter", source=thread.source
+        )
     space = "regs" if space in ("regs", "registers") else "gmem" if space == "gmem" else "smem"
     memory = thread.allocate(f"{name} ({space})", space, tuple(inner.shape), dtype, _granule(aval, dtype))
     if type(aval).__name__ == "WGMMAAbstractAccumulatorRef":
@@ -65,13 +67,18 @@ def _barriers(thread: Any, inner: Any, name: str, of_cluster: bool) -> BarrierAr
         if getattr(kind, "leader_tracked", None):
             raise UnsupportedError("cluster barriers with leader_tracked are not supported", source=thread.source)
         axes = kind.collective_axes
-        names = [n for a in (axes if isinstance(axes, tuple) else (axes,)) for n in (a if isinstance(a, tuple) else (a,))]
+        names = [
+            n for a in (axes if isinstance(axes, tuple) else (axes,)) for n in (a if isinstance(a, tuple) else (a,))
+        ]
         arrivals *= math.prod(n for a, n in zip(cluster.axes, cluster.shape, strict=True) if a in names)
     name = f"barrier {name.split()[-1]}"
     count = math.prod(inner.shape)
     barriers = [
-        Barrier(f"{name}[{i}] of {thread.block.name}" if count > 1 else f"{name} of {thread.block.name}", arrivals,
-                thread.source)
+        Barrier(
+            f"{name}[{i}] of {thread.block.name}" if count > 1 else f"{name} of {thread.block.name}",
+            arrivals,
+            thread.source,
+        )
         for i in range(count)
     ]
     return BarrierArray(name, tuple(inner.shape), barriers, collective=tuple(names) if of_cluster else ())

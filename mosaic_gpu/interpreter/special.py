@@ -47,7 +47,10 @@ def digamma(x: Any) -> Any:
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Hurwitz' zeta function for s > 1; NaN below, infinite at 1; where q is 0, -1, .. infinite for even s, NaN for others (as XLA)."""
+    """Hurwitz' zeta function for s > 1; NaN below, infinite at 1.
+
+    Where q is 0, -1, .. it is infinite for even s and NaN for others, as XLA has it.
+    """
     s, q = np.broadcast_arrays(s, q)
     total = sum((q + n) ** -s for n in range(_RECURRENCE))
     place = q + _RECURRENCE

@@ -27,7 +27,7 @@ def is_float(dtype: Any) -> bool:
 
 
 def working_dtype(dtype: Any) -> Any:
-    """In which elementwise arithmetic on a dtype is done before it is rounded: 8-bit floats and 4-bit integers widen."""
+    """In which elementwise arithmetic is done before it is rounded: 8-bit floats and 4-bit integers widen."""
     return FLOAT32 if dtype in _NARROW_FLOATS else _NIBBLES.get(dtype, dtype)
 
 

@@ -1,4 +1,4 @@
-"""How kernels get to the interpreter: `interpret=`, `mosaic_gpu.interpret`, `install`; grids and scalar operands there."""
+"""How kernels get to the interpreter: `interpret=`, `mosaic_gpu.interpret`, `install`; grids, scalar operands."""
 
 from __future__ import annotations
 
@@ -145,9 +145,7 @@ def test_several_dynamic_bounds() -> None:
 
 
 def with_scalars(num: int, grid: Any, in_specs: Any, out_specs: Any) -> Any:
-    return mosaic_gpu.PrefetchScalarGridSpec(
-        num_scalar_prefetch=num, grid=grid, in_specs=in_specs, out_specs=out_specs
-    )
+    return mosaic_gpu.PrefetchScalarGridSpec(num_scalar_prefetch=num, grid=grid, in_specs=in_specs, out_specs=out_specs)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -292,8 +290,13 @@ def test_the_order_follows_from_the_seed(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"races": "maybe"}, {"uninitialised": 256}, {"uninitialised": "junk"}, {"resident_blocks": 0},
-     {"out_of_bounds_reads": "wrap"}],
+    [
+        {"races": "maybe"},
+        {"uninitialised": 256},
+        {"uninitialised": "junk"},
+        {"resident_blocks": 0},
+        {"out_of_bounds_reads": "wrap"},
+    ],
 )
 def test_a_wrong_option_is_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(KernelError, match=f"InterpretParams\\({next(iter(wrong))}"):

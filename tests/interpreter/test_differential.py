@@ -105,9 +105,7 @@ class Drawn:
 
     def call(self, bounds: Any, order: Any, scalar: Any, x: Any, y: Any) -> Any:
         """The kernel, as a user writes it."""
-        grid = tuple(
-            bounds[d] if d < 2 and self.dynamic[d] else n for d, n in enumerate(self.grid)
-        )
+        grid = tuple(bounds[d] if d < 2 and self.dynamic[d] else n for d, n in enumerate(self.grid))
         rows = pl.BlockSpec(self.block, lambda i, j, *rest: (rest[-2][i], j))
         out = pl.BlockSpec(self.block, lambda i, j, *rest: (i, j))
         spec = mosaic_gpu.PrefetchScalarGridSpec(num_scalar_prefetch=2, grid=grid, in_specs=[rows, rows], out_specs=out)

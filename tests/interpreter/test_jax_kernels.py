@@ -41,7 +41,9 @@ def half(*shape: int) -> Any:
 def check(kernel: Callable[..., Any], reference: Callable[..., Any], *arrays: Any, seed: int | None = None) -> None:
     found = jax.tree.leaves(mosaic_gpu.interpret(kernel, *arrays, params=InterpretParams(seed=seed)))
     for result, expected in zip(found, jax.tree.leaves(reference(*arrays)), strict=True):
-        np.testing.assert_allclose(np.asarray(result, np.float32), np.asarray(expected, np.float32), rtol=2e-2, atol=0.05)
+        np.testing.assert_allclose(
+            np.asarray(result, np.float32), np.asarray(expected, np.float32), rtol=2e-2, atol=0.05
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -67,8 +69,12 @@ def test_attention(causal: bool, barrier: bool, seed: int | None) -> None:
     if causal:
         q = half(1, 256, 2, 64)
     check(
-        lambda *x: attention.attention(*x, config), lambda *x: attention.attention_reference(*x, causal), q, k, v,
-        seed=seed
+        lambda *x: attention.attention(*x, config),
+        lambda *x: attention.attention_reference(*x, causal),
+        q,
+        k,
+        v,
+        seed=seed,
     )
 
 
@@ -77,8 +83,12 @@ def test_attention_with_the_pipeline_emitter(seed: int | None) -> None:
     config = attention.TuningConfig(block_q=64, block_kv=64, max_concurrent_steps=2)
     q, k, v = half(1, 128, 2, 64), half(1, 256, 2, 64), half(1, 256, 2, 64) / 2
     check(
-        lambda *x: attention.attention_with_pipeline_emitter(*x, config), attention.attention_reference, q, k, v,
-        seed=seed
+        lambda *x: attention.attention_with_pipeline_emitter(*x, config),
+        attention.attention_reference,
+        q,
+        k,
+        v,
+        seed=seed,
     )
 
 
@@ -90,7 +100,9 @@ def test_the_gradient_of_attention() -> None:
     def gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.grad(lambda *x: function(*x).astype(jnp.float32).sum(), argnums=(0, 1, 2))
 
-    check(gradient(lambda *x: attention.attention(*x, config)), gradient(attention.attention_reference), q, q + 1, q - 1)
+    check(
+        gradient(lambda *x: attention.attention(*x, config)), gradient(attention.attention_reference), q, q + 1, q - 1
+    )
 
 
 @pytest.mark.parametrize("sizes", [[100, 56, 100], [0, 256, 0], [64, 64, 128]])

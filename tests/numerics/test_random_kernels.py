@@ -7,25 +7,19 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from tests.support.backends import run_interpreted, run_on_simulator
+from tests.support.backends import Run, run_in_jax
 from tests.support.calls import call
 
 DTYPES = st.sampled_from(["float32", "int32", "int8", "bool", "bfloat16", "float16"])
 Array = np.ndarray[Any, Any]
 
 slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-
-
-@pytest.fixture(autouse=True)
-def _compiled(simulator_only: None) -> None:
-    """These compare the simulator with NumPy or with JAX's interpreter: there is nothing to choose."""
 
 
 class Index:
@@ -99,7 +93,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 @slow
 @given(data=st.data(), shape=st.lists(st.integers(1, 8), min_size=1, max_size=4).map(tuple), dtype=DTYPES)
-def test_any_index_reads_and_writes_what_numpy_does(data: Any, shape: tuple[int, ...], dtype: str) -> None:
+def test_any_index_reads_and_writes_what_numpy_does(run: Run, data: Any, shape: tuple[int, ...], dtype: str) -> None:
     index = data.draw(indices(shape))
     plain = tuple(index.plain)
     x = numbers(shape, dtype, 0)
@@ -109,7 +103,7 @@ def test_any_index_reads_and_writes_what_numpy_does(data: Any, shape: tuple[int,
     def read(x_ref: Any, *refs: Any) -> None:
         refs[-1][...] = x_ref[index.of(refs)]
 
-    np.testing.assert_array_equal(run_on_simulator(call(read, expected.shape, x.dtype), x, *index.operands), expected)
+    np.testing.assert_array_equal(run(call(read, expected.shape, x.dtype), x, *index.operands), expected)
     places = np.arange(x.size).reshape(shape)[plain].reshape(-1)
     assume(len(np.unique(places)) == len(places))
     y = numbers(expected.shape, dtype, 1)
@@ -120,7 +114,7 @@ def test_any_index_reads_and_writes_what_numpy_does(data: Any, shape: tuple[int,
 
     written = x.copy()
     written[plain] = y
-    np.testing.assert_array_equal(run_on_simulator(call(write, shape, x.dtype), x, y, *index.operands), written)
+    np.testing.assert_array_equal(run(call(write, shape, x.dtype), x, y, *index.operands), written)
 
 
 @slow
@@ -130,7 +124,9 @@ def test_any_index_reads_and_writes_what_numpy_does(data: Any, shape: tuple[int,
     steps=st.integers(1, 3),
     backwards=st.booleans(),
 )
-def test_any_blocks_are_revisited_in_order(data: Any, shape: tuple[int, ...], steps: int, backwards: bool) -> None:
+def test_any_blocks_are_revisited_in_order(
+    run: Run, data: Any, shape: tuple[int, ...], steps: int, backwards: bool
+) -> None:
     block = [data.draw(st.one_of(st.none(), st.integers(1, n + 2))) for n in shape]
     counts = [n if b is None else -(-n // b) for n, b in zip(shape, block, strict=True)]
     order = data.draw(st.permutations(range(len(shape))))
@@ -158,7 +154,7 @@ def test_any_blocks_are_revisited_in_order(data: Any, shape: tuple[int, ...], st
         expected = 3 * expected + x * (1 + step)
     spec = pl.BlockSpec(tuple(block), index_map)
     kernel = call(body, shape, jnp.int32, grid=tuple(grid), in_specs=[spec], out_specs=spec)
-    np.testing.assert_array_equal(run_on_simulator(kernel, x), expected)
+    np.testing.assert_array_equal(run(kernel, x), expected)
 
 
 def places(depth: int) -> st.SearchStrategy[tuple[str, int]]:
@@ -230,7 +226,7 @@ class Program:
 @settings(slow, max_examples=10)
 @given(statements=statements(0), rows=st.integers(2, 6), columns=st.integers(1, 40), grid=st.integers(1, 2))
 def test_any_program_of_loops_and_branches_does_what_jaxs_interpreter_does(
-    statements: list[Any], rows: int, columns: int, grid: int
+    run: Run, statements: list[Any], rows: int, columns: int, grid: int
 ) -> None:
     def body(x_ref: Any, o_ref: Any, scratch_ref: Any) -> None:
         @pl.when(pl.program_id(0) == 0)
@@ -244,4 +240,4 @@ def test_any_program_of_loops_and_branches_does_what_jaxs_interpreter_does(
     whole = pl.BlockSpec((rows, columns), lambda i: (0, 0))
     scratch = [plgpu.SMEM((rows, columns), jnp.int32)]
     kernel = call(body, x.shape, jnp.int32, grid=(grid,), in_specs=[whole], out_specs=whole, scratch_shapes=scratch)
-    np.testing.assert_array_equal(run_on_simulator(kernel, x), run_interpreted(kernel, x))
+    np.testing.assert_array_equal(run(kernel, x), run_in_jax(kernel, x))
