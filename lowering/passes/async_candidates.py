@@ -90,7 +90,7 @@ class Candidate:
         for store in self.tails:
             value, view = store.operands
             constant = value.owner.operation.clone().operation.results[0]
-            emit.store(constant, _moved(view, self.alloc.results[0], stage))
+            emit.store(constant, _moved(view, _root_and_start(view)[0], stage))
 
     def replace(self, stage: ir.Value) -> None:
         """Puts a stage in the place of the load (and of the allocation); emits at the insertion point."""
@@ -131,7 +131,7 @@ def candidates(loop: Any, memories: Memories, kernel: Any, *, has_tma: bool = Tr
     loads = [op for op in loads if len(op.operands) == 1 and is_tile(op.results[0].type)]
     if not loads:
         return []
-    written = set()
+    written: set[Any] = set()
     for op in body_of(kernel).operations:
         written |= memories.effects(op.operation).writes
     found = (_candidate(op, loop, has_tma) for op in loads if memories.memory(op.operands[0]) not in written)

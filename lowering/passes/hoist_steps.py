@@ -140,8 +140,9 @@ def _is_last(bound: Any, lower: Any, upper: Any, stride: Any) -> bool:
     if step is None or step < 1:
         return False
     if number is not None:
-        known = first is not None and end is not None and first < end
-        return known and number == first + (end - 1 - first) // step * step
+        if first is None or end is None or first >= end:
+            return False
+        return number == first + (end - 1 - first) // step * step
     return step == 1 and _is_one_less(bound, upper)
 
 

@@ -148,7 +148,8 @@ def _rings(loop: _Loop, warps: int) -> tuple[Ring, ir.Value]:
     ring = Ring(loop.found, loop.stages)
     empty = emit.alloc([loop.stages], ir.IntegerType.get_signless(64))
     for words in (ring.full, empty):
-        words.owner.attributes[KEEP] = ir.UnitAttr.get()
+        if words is not None:
+            words.owner.attributes[KEEP] = ir.UnitAttr.get()
     ring.prepare()
     BarrierInitOp(empty, emit.int_attr(warps))
     return ring, empty
