@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from mosaic_gpu.errors import KernelError
-from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed, is_dynamic_bound
+from mosaic_gpu.lowering.jaxpr.compat import Blocked, Element, Squeezed, is_dynamic_bound, is_literal
 from mosaic_gpu.lowering.jaxpr.footprints import Footprint, footprints
+from mosaic_gpu.lowering.jaxpr.grid_limits import MAX_EXTENT, largest_extents
 from mosaic_gpu.lowering.jaxpr.index_maps import affine_forms, evaluate
 from mosaic_gpu.lowering.kernel_call import KernelCall
 
 _MAX_POINTS = 1 << 16
-_MAX_EXTENT = 2**31 - 1
 _PERSISTENT = -1
 
 
@@ -42,12 +42,15 @@ class GridPlan:
 
     `extents`: of all dimensions; None where they are known at run time only.  `separated`: the sequential dimensions
     whose steps have different blocks, so that only scratch memory is between them and running in parallel.
+    `limits`: where not empty, an extent for each dimension; with computed bounds beyond them steps are not known to be
+    independent, and one block has to do all of them in order.
     """
 
     extents: tuple[int | None, ...]
     parallel: tuple[int, ...]
     sequential: tuple[int, ...]
     separated: tuple[int, ...] = ()
+    limits: tuple[int, ...] = ()
 
     @property
     def is_persistent(self) -> bool:
@@ -70,12 +73,16 @@ def plan_grid(call: KernelCall) -> GridPlan:
     if 0 in extents:
         return GridPlan(extents, tuple(range(len(extents))), ())
     said = _said_semantics(call, len(extents), tuple(mapping.vmapped_dims))
-    reach = tuple(_MAX_EXTENT if n is None else n for n in extents)
+    reach = tuple(MAX_EXTENT if n is None else n for n in extents)
     inferred = _infer_parallel(call, reach) if None in said else ()
     parallel = tuple(d for d, kind in enumerate(said) if kind == "parallel" or (kind is None and d in inferred))
     sequential = tuple(d for d in range(len(extents)) if d not in parallel)
     has_scratch = bool(mapping.scratch_avals) and None in said
     told = _separated_steps(call, reach) if has_scratch else set()
+    if sequential and None in extents and not has_scratch and set(said) == {None}:
+        limits = largest_extents(extents, lambda tried: len(_infer_parallel(call, tried)) == len(extents))
+        if limits is not None:
+            return GridPlan(extents, tuple(range(len(extents))), (), limits=limits)
     return GridPlan(extents, parallel, sequential, tuple(d for d in sequential if said[d] is None and d in told))
 
 
@@ -149,7 +156,7 @@ def _separated(block: Any, extents: tuple[int, ...]) -> set[int]:
     enumerable = math.prod(extents) <= _MAX_POINTS and all(
         isinstance(size, (Blocked, Squeezed)) for size in block.block_shape
     )
-    if len(dims) < len(extents) and enumerable:
+    if len(dims) < len(extents) and enumerable and not all(is_literal(v) for v in block.index_map_jaxpr.outvars):
         points = np.indices(extents, dtype=np.int64).reshape(len(extents), -1)
         found = evaluate(block.index_map_jaxpr, list(points))
         dims |= set() if found is None else _separated_by_enumeration(points, found)

@@ -149,7 +149,7 @@ def _steps(plan: GridPlan, extents: Sequence[Extent]) -> Iterator[list[ir.Value]
     ids: dict[int, ir.Value] = {}
     with ExitStack() as stack:
         if plan.is_persistent:
-            digits = stack.enter_context(loop_over_tiles([extents[d] for d in plan.parallel]))
+            digits = stack.enter_context(loop_over_tiles([extents[d] for d in plan.parallel], plan.limits))
         else:
             digits = [ProgramIdOp(emit.int_attr(i)).result for i in range(len(plan.parallel))]
         ids.update(zip(plan.parallel, digits, strict=True))

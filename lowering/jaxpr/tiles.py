@@ -11,6 +11,9 @@ run at the same time are neighbours along the last dimension, and find each othe
     }
 
 Numbers of tiles are 64 bits wide: a loop counter must be able to pass its bound.
+
+Steps may be independent only up to some bound (a kernel that writes `o_ref[pl.ds(i * 128, 128)]` writes the last place
+over and over where the bound is too large).  Beyond it the first block does all tiles, in order, and the others none.
 """
 
 from __future__ import annotations
@@ -44,11 +47,29 @@ def loop_over(lower: ir.Value, upper: ir.Value, step: ir.Value) -> Iterator[ir.V
 
 
 @contextmanager
-def loop_over_tiles(extents: Sequence[Extent]) -> Iterator[list[ir.Value]]:
-    """What is emitted inside is done for each tile of a grid of these extents, by one block each; gives its i32 ids."""
+def loop_over_tiles(extents: Sequence[Extent], limits: Sequence[int] = ()) -> Iterator[list[ir.Value]]:
+    """What is emitted inside is done for each tile of a grid of these extents, by one block each; gives its i32 ids.
+
+    `limits`: an extent for each dimension, beyond which one block does all tiles in order; empty for none.
+    """
     block, blocks = (_wide(op(emit.int_attr(0)).result) for op in (ProgramIdOp, NumProgramsOp))
-    with loop_over(block, _number_of_tiles(extents), blocks) as tile:
+    total = _number_of_tiles(extents)
+    if limits and (beyond := _is_beyond(extents, limits)) is not None:
+        is_first = arith.cmpi(emit.EQ, block, _wide_constant(0))
+        block = arith.select(beyond, arith.select(is_first, block, total), block)
+        blocks = arith.select(beyond, _wide_constant(1), blocks)
+    with loop_over(block, total, blocks) as tile:
         yield _digits(tile, extents)
+
+
+def _is_beyond(extents: Sequence[Extent], limits: Sequence[int]) -> ir.Value | None:
+    """Whether an extent is larger than its limit (i1); None where none can be."""
+    beyond: ir.Value | None = None
+    for extent, limit in zip(extents, limits, strict=True):
+        if not isinstance(extent, int) and limit < _I32_SPAN - 1:
+            test = arith.cmpi(emit.SGT, extent, emit.int_constant(limit))
+            beyond = test if beyond is None else arith.ori(beyond, test)
+    return beyond
 
 
 def _wide(value: ir.Value) -> ir.Value:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jax.experimental.pallas import triton as masked
 from jax.sharding import Mesh, PartitionSpec
 
 import mosaic_gpu
 from mosaic_gpu.kernel import compilation_of
+from mosaic_gpu.lowering.jaxpr.grid import GridPlan, plan_grid
 from mosaic_gpu.registration import plain_bounds
 from mosaic_gpu.runtime.run import as_bound
 from mosaic_gpu.runtime.run import run as run_program
@@ -334,3 +336,61 @@ def test_scratch_memory_that_outlives_a_step_keeps_them_in_order() -> None:
     compiled = mosaic_gpu.compile(kernel, 6, x)
     assert compiled.launch_facts.grid == (1, 1, 1)
     np.testing.assert_allclose(compiled(6, x), np.cumsum(x, axis=0), rtol=1e-5)
+
+
+# Whole outputs, written at places that the program id says: by all blocks, as long as the places are different ones.
+
+
+@pytest.mark.usefixtures("not_in_jax")
+@pytest.mark.parametrize("n", [0, 3, 8, 9, 12, 300])
+def test_beyond_the_end_of_the_output_steps_go_on_in_order(run: Run, n: int) -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        here = pl.ds(pl.program_id(0) * 128, 128)
+        o_ref[here] = x_ref[here] + pl.program_id(0).astype(jnp.float32)
+
+    def kernel(n: Any, x: Any) -> Any:
+        return call(body, (1024,), grid=(n,))(x)
+
+    x = random(1024)
+    (traced,) = mosaic_gpu.trace_calls(kernel, n, x)
+    assert plan_grid(traced) == GridPlan((None,), (0,), (), limits=(8,))
+    expected = np.full(1024, np.nan, np.float32)
+    for i in range(n):
+        start = min(128 * i, 1024 - 128)
+        expected[start : start + 128] = x[start : start + 128] + np.float32(i)
+    np.testing.assert_array_equal(run(kernel, n, x), poisoned(expected))
+
+
+@pytest.mark.usefixtures("not_in_jax")
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (3, 4), (2, 6), (1, 1), (0, 9), (5, 7)])
+def test_two_computed_bounds_have_each_a_limit(run: Run, n: int, m: int) -> None:
+    def body(o_ref: Any) -> None:
+        i, j = pl.program_id(0), pl.program_id(1)
+        o_ref[pl.ds(8 * i, 8), pl.ds(16 * j, 16)] = jnp.full((8, 16), 10 * i + j, jnp.float32)
+
+    def kernel(n: Any, m: Any) -> Any:
+        return call(body, (16, 64), grid=(n, m))()
+
+    (traced,) = mosaic_gpu.trace_calls(kernel, n, m)
+    assert plan_grid(traced).limits == (2, 4)
+    expected = np.full((16, 64), np.nan, np.float32)
+    for i, j in np.ndindex(n, m):
+        expected[min(8 * i, 8) :, min(16 * j, 48) :][:8, :16] = 10 * i + j
+    np.testing.assert_array_equal(run(kernel, n, m), poisoned(expected))
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 100])
+def test_masked_stores_leave_out_what_is_beyond_the_end(n: int) -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        index = pl.program_id(0) * 128 + jnp.arange(128)
+        inside = index < x_ref.shape[0]
+        masked.store(o_ref.at[index], masked.load(x_ref.at[index], mask=inside, other=0.0) + 1, mask=inside)
+
+    def kernel(n: Any, x: Any) -> Any:
+        return call(body, (1000,), grid=(n,))(x)
+
+    x = random(1000)
+    (traced,) = mosaic_gpu.trace_calls(kernel, n, x)
+    assert plan_grid(traced).limits == (2**24,)
+    expected = np.where(np.arange(1000) < 128 * n, x + 1, np.float32(np.nan))
+    np.testing.assert_array_equal(jax.jit(kernel)(n, x), expected)
