@@ -58,7 +58,15 @@ class TensorBox:
         dtype = np.dtype(f"u{self.tensor.element_bytes}")
         return np.ndarray(tuple(shape), dtype, self.region.data, offset, tuple(pitches))
 
-    def read(self) -> Array:
+    def needed(self) -> Array | None:
+        """The bytes of the box that lie inside the array."""
+        extents = self.tensor.extents()[::-1]
+        mask, inside = np.zeros(extents, np.bool_), self._inside()
+        if inside is not None:
+            mask[inside[0]] = True
+        return None if mask.all() else np.repeat(mask.reshape(-1), self.tensor.element_bytes)
+
+    def read(self, needed: Array | None = None) -> Array:
         m = self.tensor
         fill = _NAN[m.element_type.removesuffix(".ftz")] if m.fill_nan else 0
         box = np.full(m.extents()[::-1], fill, f"u{m.element_bytes}")

@@ -311,3 +311,15 @@ def test_the_tx_count_that_is_too_large_is_a_deadlock() -> None:
         run_tensor(
             load_body(2, (0, 0), 528), map_of(np.ones((8, 32), np.uint16), (8, 32)), np.zeros(SHARED_BYTES, np.uint8)
         )
+
+
+def test_a_store_needs_only_what_lies_inside_the_array() -> None:
+    array = np.zeros((5, 32), np.uint16)
+    body = """@!%p0 bra E; mov.u32 %r3, {count}; mov.u32 %r4, %r1; F: st.shared.u32 [%r4], 65537; add.u32 %r4, %r4, 4;
+    sub.u32 %r3, %r3, 1; setp.ne.u32 %p1, %r3, 0; @%p1 bra F; fence.proxy.async;
+    cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%m, {{0, 2}}], [%r1]; cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0; E:"""
+    run_tensor(body.format(count=48), map_of(array, (8, 32)), np.zeros(SHARED_BYTES, np.uint8))
+    np.testing.assert_array_equal(array, [[0] * 32] * 2 + [[1] * 32] * 3)
+    with pytest.raises(SimulationError, match="not all of them written: 4 were not, the first of them byte 188"):
+        run_tensor(body.format(count=47), map_of(array, (8, 32)), np.zeros(SHARED_BYTES, np.uint8))
