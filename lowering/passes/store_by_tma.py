@@ -8,7 +8,7 @@ matrix units): stores the tile to swizzled shared memory, where no banks collide
 
     "mgpu.store"(%x, %view)                      %s = "mgpu.alloc"() {mgpu.swizzle = 128}
                                                  "mgpu.store"(%x, %s); fence_async; barrier
-                                                 "mgpu.async_store"(%s, %view); async_wait_stores
+                                                 "mgpu.async_store"(%s, %view); async_wait_stores; barrier
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def _try(kernel: Any, store: Any, limit_bytes: int) -> None:
         barrier("copies read what all threads stored")
         AsyncStoreOp(box, dest)
         AsyncWaitStoresOp()
+        barrier("the memory may be stored to again by all threads")
     store.erase()
 
 
