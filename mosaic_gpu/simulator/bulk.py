@@ -8,6 +8,7 @@ without .read, or when the kernel ends.  Bytes of shared memory that a copy is o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from mosaic_gpu.simulator.wave import Wave
 
 Array = np.ndarray[Any, np.dtype[Any]]
+#: Which of a copy's bytes come to be written; None for all.
+Needed = Callable[[], Array | None]
 _U64 = np.dtype(np.uint64)
 
 
@@ -64,8 +67,12 @@ class CopyError(Exception):
 class Place(Protocol):
     """Where a copy comes from or goes to."""
 
-    def read(self) -> Array:
-        """The bytes, in the order of the copy."""
+    def read(self, needed: Needed | None = None) -> Array:
+        """The bytes, in the order of the copy; those that are `needed` (all, if not given) must have been
+        written."""
+
+    def needed(self) -> Array | None:
+        """Which of a copy's bytes come to be written here; None for all."""
 
     def write(self, data: Array, reduction: Reduction | None) -> None:
         """Writes the bytes, or combines them with what is there."""
@@ -94,13 +101,24 @@ class SharedSpan:
             return self.region.typed(_U64, 2, shadow=shadow)
         return self.region.typed(TYPES["b8"], 1, shadow=shadow)
 
-    def read(self) -> Array:
+    def needed(self) -> Array | None:
+        return None
+
+    def read(self, needed: Needed | None = None) -> Array:
         index = self._index()
         if self.region.shadow is not None and not (self._rows(shadow=True)[index] == self._full()).all():
-            raise CopyError(
-                f"reads shared memory at bytes {self.start} to {self.start + self.size - 1}, not all of them written"
-            )
+            self._check_written(index, needed)
         return np.ascontiguousarray(self._rows()[index]).view(np.uint8).reshape(-1).copy()
+
+    def _check_written(self, index: Any, needed: Needed | None) -> None:
+        mask = needed() if needed is not None else None
+        state = np.ascontiguousarray(self._rows(shadow=True)[index]).view(np.uint8).reshape(-1)
+        bad = (state != 0xFF) if mask is None else (state != 0xFF) & mask
+        if bad.any():
+            raise CopyError(
+                f"reads shared memory at bytes {self.start} to {self.start + self.size - 1}, not all of them written: "
+                f"{int(np.count_nonzero(bad))} were not, the first of them byte {int(np.argmax(bad))} of the copy"
+            )
 
     def _full(self) -> Any:
         return np.uint64((1 << 64) - 1) if self.swizzle else np.uint8(0xFF)
@@ -131,7 +149,10 @@ class GlobalSpan:
     size: int
     mask: int = 0xFFFF
 
-    def read(self) -> Array:
+    def needed(self) -> Array | None:
+        return None if self.mask == 0xFFFF else (self.mask >> (np.arange(self.size) % 16)) & 1 == 1
+
+    def read(self, needed: Needed | None = None) -> Array:
         return self.region.data[self.start : self.start + self.size].copy()
 
     def write(self, data: Array, reduction: Reduction | None) -> None:
@@ -139,11 +160,11 @@ class GlobalSpan:
         if reduction is not None:
             dtype = np.dtype(f"u{TYPES[reduction.kind].itemsize}")
             data = reduction.combine(window.copy().view(dtype), data.view(dtype)).view(np.uint8)
-        if self.mask == 0xFFFF:
+        chosen = self.needed()
+        if chosen is None:
             window[...] = data
-            return
-        chosen = (self.mask >> (np.arange(self.size) % 16)) & 1 == 1
-        window[chosen] = data[chosen]
+        else:
+            window[chosen] = data[chosen]
 
 
 @dataclass(frozen=True)
@@ -152,7 +173,10 @@ class Value:
 
     data: Array
 
-    def read(self) -> Array:
+    def needed(self) -> Array | None:
+        return None
+
+    def read(self, needed: Needed | None = None) -> Array:
         return self.data
 
     def write(self, data: Array, reduction: Reduction | None) -> None:
@@ -178,7 +202,8 @@ class Flight:
         """Reads the source, once."""
         if self.data is None:
             try:
-                self.data = self.source.read()
+                needed = self.destinations[0].needed if len(self.destinations) == 1 else None
+                self.data = self.source.read(needed)
             except CopyError as fault:
                 raise self.error(wave, str(fault)) from None
 
@@ -191,8 +216,19 @@ class Flight:
                 destination.write(self.data, self.reduction)
             except CopyError as fault:
                 raise self.error(wave, str(fault)) from None
+            if wave.races is not None and isinstance(destination, SharedSpan):
+                self.note(wave, destination, writes=True, over=True)
         for index in self.barriers:
+            if wave.races is not None:
+                wave.races.finish_copy(index, self.thread)
             wave.mbarriers.update(index, lambda what: self.error(wave, what), tx=-self.size)
+
+    def note(self, wave: Wave, span: SharedSpan, *, writes: bool, over: bool) -> None:
+        """Tells the race detector that the use of shared memory begins, or is over."""
+        assert wave.races is not None
+        copies = wave.races.copies
+        tell = copies.end if over else copies.begin
+        tell(self.instruction, self.thread, copies.span(span.block, span.start, span.size), 1, writes=writes)
 
     def error(self, wave: Wave, what: str) -> SimulationError:
         """A fault of the thread that started the copy."""
@@ -212,6 +248,8 @@ class CopyArrival:
         wave.copies.wait(self.threads, -1)
         for thread, index in zip(self.threads.tolist(), self.indexes.tolist(), strict=True):
             frame = Frame(wave, np.array([thread]), 1, wave.slots)
+            if wave.races is not None:
+                wave.races.arrive(index, frame.ids)
             wave.mbarriers.update(index, lambda what, f=frame: f.error(self.instruction, what, 0), arrivals=1)  # type: ignore[misc]
 
 
@@ -232,7 +270,11 @@ class BulkCopies:
         for flight in flights:
             for destination in flight.destinations:
                 if isinstance(destination, SharedSpan) and flight.reduction is None:
+                    if self.wave.races is not None:
+                        flight.note(self.wave, destination, writes=True, over=False)
                     destination.expect()
+            if self.wave.races is not None and isinstance(flight.source, SharedSpan):
+                flight.note(self.wave, flight.source, writes=False, over=False)
         self.flying.append(flights)
         if self.wave.timing.early():
             self.advance()
@@ -241,6 +283,8 @@ class BulkCopies:
         """Copies of the bulk groups that their threads are filling."""
         for flight in flights:
             flight.group = int(self.group[flight.thread])
+            if self.wave.races is not None and isinstance(flight.source, SharedSpan):
+                flight.note(self.wave, flight.source, writes=False, over=False)
             if self.wave.timing.early():
                 flight.fetch(self.wave)
         self.stores += flights
@@ -270,11 +314,20 @@ class BulkCopies:
             done = waits[flight.thread] and flight.group < self.group[flight.thread] - most
             if done:
                 flight.fetch(self.wave)
+                self._source_free(flight)
             if done and not read_only:
                 flight.land(self.wave)
             else:
                 left.append(flight)
         self.stores = left
+
+    def _source_free(self, flight: Flight) -> None:
+        """The thread knows that its copy has read its source."""
+        races = self.wave.races
+        if races is not None and isinstance(flight.source, SharedSpan):
+            flight.note(self.wave, flight.source, writes=False, over=True)
+            races.finished(flight.thread, self.wave.warp_of[[flight.thread]])
+            races.tick()
 
     def finish(self) -> None:
         """The kernel has ended: what was read is written; a copy that still uses shared memory is a fault."""

@@ -13,7 +13,7 @@ from mosaic_gpu.simulator.exec_mbarrier import barrier_access, barrier_indexes
 from mosaic_gpu.simulator.exec_memory import access_of, take_hints
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.mbarriers import failure
-from mosaic_gpu.simulator.memory import Region
+from mosaic_gpu.simulator.memory import Access, Region
 from mosaic_gpu.simulator.ptx import TYPES, Immediate
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
 
@@ -93,6 +93,8 @@ def _copy(d: Decoder) -> Operation:
             raise frame.error(d.instruction, f"{length[position]} bytes of {size.value} to read", position)
         ((region, target, _),) = to.reach(slots, frame)
         target = np.broadcast_to(target, n)
+        if frame.wave.races is not None:
+            frame.wave.races.write(to, region, target, frame, None)
         region.typed(TYPES["b8"], size.value, shadow=True)[target] = IN_FLIGHT
         groups = frame.wave.copies.group[frame.ids]
         reading = np.flatnonzero(length > 0)
@@ -100,19 +102,24 @@ def _copy(d: Decoder) -> Operation:
         for source_region, source, chosen in of.reach(some.V, some) if len(reading) else ():
             part = reading if chosen is None else reading[chosen]
             index = np.broadcast_to(source, len(part))
-            _start(frame, part, groups, size.value, region, target, source_region, index, length)
+            if frame.wave.races is not None:
+                frame.wave.races.read(of, source_region, index, some, chosen)
+            _start(frame, part, groups, size.value, region, target, source_region, index, length, to)
         empty = np.flatnonzero(length == 0)
         if len(empty):
             nothing = Region("nothing", 0, 0, np.zeros(0, np.uint8))
-            _start(frame, empty, groups, size.value, region, target, nothing, np.zeros(len(empty), np.int64), length)
+            _start(frame, empty, groups, size.value, region, target, nothing, np.zeros(len(empty), np.int64), length, to)
 
     return run
 
 
 def _start(
     frame: Frame, part: Array, groups: Array, size: int, region: Region, target: Array, source_region: Region,
-    source: Array, length: Array,
+    source: Array, length: Array, access: Access,
 ) -> None:  # fmt: skip
-    frame.wave.copies.flying.append(
-        Copy(frame.ids[part], groups[part], size, region, target[part], source_region, source, length[part])
-    )
+    ids = frame.ids[part]
+    copy = Copy(ids, groups[part], size, region, target[part], source_region, source, length[part], access)
+    if frame.wave.timing.early():
+        copy.land(np.arange(len(part)))
+    else:
+        frame.wave.copies.flying.append(copy)

@@ -23,10 +23,15 @@ def exec_fence(d: Decoder) -> Operation | None:
     while d.one_of(_FENCE_WORDS):
         pass
     if "proxy" in words:
-        return None
+        return _proxy_fence if words & {"async", "async::generic"} else None
     if d.instruction.opcode == "membar" and "cta" not in words or words & {"gpu", "sys"}:
         d.layout.fenced = True
     return _fence
+
+
+def _proxy_fence(slots: list[Array], frame: Any) -> None:
+    if frame.wave.races is not None:
+        frame.wave.races.proxy_fence(frame.ids)
 
 
 def _fence(slots: list[Array], frame: Any) -> None:

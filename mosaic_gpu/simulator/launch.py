@@ -19,6 +19,7 @@ from mosaic_gpu.simulator.machine import Scheduler
 from mosaic_gpu.simulator.memory import SHARED_WINDOW, GlobalMemory, Region
 from mosaic_gpu.simulator.prepare import Kernel
 from mosaic_gpu.simulator.races import Races
+from mosaic_gpu.simulator.register_hazards import RegisterHazards
 from mosaic_gpu.simulator.wave import Counters, Shape, Wave, cluster_numbers
 
 #: Threads that are resident at once, and the bytes of registers and local memory they may take.
@@ -72,7 +73,7 @@ def launch(
     params = bind_arguments(kernel, args, memory)
     _module_memory(kernel, memory)
     counters = Counters(limit=instruction_limit)
-    detector = Races(kernel) if races else None
+    detector, hazards = (Races(kernel), RegisterHazards(kernel)) if races else (None, None)
     printed: list[str] = []
     write = sys.stdout.write if print_text is None else print_text
 
@@ -83,9 +84,12 @@ def launch(
     with _ieee(), np.errstate(all="ignore"):
         for numbers in _waves(kernel, shape):
             wave = Wave(kernel, shape, memory, params.region, numbers, emit, counters, seed)
-            if detector is not None:
+            if detector is not None and hazards is not None:
                 detector.begin(wave)
-                wave.races = detector
+                wave.races = wave.copies.races = detector
+                if hazards.active:
+                    hazards.start_wave(wave)
+                    wave.register_hazards = hazards
             Scheduler(wave, counters).run()
     params.finish()
     return LaunchResult(

@@ -85,6 +85,9 @@ class Scheduler:
 
     def _operate(self, block: Block, frame: Frame) -> None:
         """Runs the operations; one by one with a look at each while there are uninitialised values."""
+        hazards = self.wave.register_hazards
+        if hazards is not None:
+            hazards.before(block, frame)
         slots, bits = frame.V, self.wave.taint.bits
         if bits:
             self.wave.taint.run_block(block, slots, frame, 0)
@@ -96,6 +99,8 @@ class Scheduler:
                 return
 
     def _end(self, block: Block, frame: Frame) -> Any:
+        if self.wave.register_hazards is not None:
+            self.wave.register_hazards.after(block, frame)
         if self.wave.taint.bits:
             self.wave.taint.check_ending(block, frame.V, frame)
         return block.ending(frame.V, frame)
@@ -315,7 +320,7 @@ class Scheduler:
             for some in sets:
                 lines.append(
                     f"{len(some)} threads ({self.wave.describe(int(some[0]))} first) wait for the other lanes "
-                    f"of their warp at {mark.instruction.name}, PTX line {mark.instruction.line}"
+                    f"of their {'warpgroup' if mark.warpgroup else 'warp'} at {mark.instruction.name}, PTX line {mark.instruction.line}"
                 )
         left = self.wave.T - self.wave.exited
         shown = [*lines[:20], *([f"... and {len(lines) - 20} more"] if len(lines) > 20 else [])]

@@ -66,7 +66,8 @@ class Module:
           shared_bytes: dynamic shared memory of a block.
           seed: draws the times of asynchronous work (wgmma, bulk copies) among those that are legal; 0, the
             default, does everything as late as it may.
-          races: look for races, accesses to the same memory that nothing orders.
+          races: look for races, accesses to the same memory that nothing orders, and for hazards of
+            asynchronous operations.
           instruction_limit: thread-instructions after which the launch is stopped; 0 means no limit.
           print: called with each text that the kernel prints; by default it goes to sys.stdout.
         Raises:

@@ -2,8 +2,9 @@
 
 A record is one 64-bit number, 0 for none:
 
-    bits 40-62   time
-    bits 26-39   number of the access among the kernel's (0: one without a number)
+    bits 40-62   time; FUTURE while an asynchronous access is under way
+    bits 27-39   number of the access among the kernel's (0: one without a number)
+    bit  26      the access is of the async proxy: a bulk copy, or an operand of wgmma
     bit  25      of a read: other warps have read the unit too, and their reads are kept beside it
     bit  24      the access is strong: an atomic, or volatile, relaxed, acquire, release
     bits 0-23    the thread's number in its wave
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TIME_SHIFT = 40
-_ACCESS_SHIFT = 26
+_ACCESS_SHIFT = 27
 _ACCESS_MASK = (1 << TIME_SHIFT - _ACCESS_SHIFT) - 1
 STRONG = 1 << 24
 SEVERAL = 1 << 25
+ASYNC = 1 << 26
+FUTURE = (1 << 22) - 1
 THREAD_MASK = STRONG - 1
 #: The widest access.
 _WIDEST = 32
@@ -34,8 +37,8 @@ def access_bits(access: Access) -> int:
     return min(access.number, _ACCESS_MASK) << _ACCESS_SHIFT | (STRONG if access.strong else 0)
 
 
-def access_number(record: int) -> int:
-    """The number of a record's access."""
+def access_number(record: Any) -> Any:
+    """The number of the access of a record, or of an array of them."""
     return record >> _ACCESS_SHIFT & _ACCESS_MASK
 
 
@@ -47,11 +50,11 @@ class SharedRecords:
     """The records of shared memory of all blocks: the last write and the last read of each unit, and where several
     warps of the block (or of its cluster) read it, the last read by each.  `k` is the number of units of an access."""
 
-    def __init__(self, nbytes: int, unit: int, warps: int) -> None:
-        self.units = nbytes // unit
+    def __init__(self, nbytes: int, unit: int, columns: int) -> None:
+        self.units, self.columns = nbytes // unit, columns
         self._written = np.zeros(self.units, np.int64)
         self._read = np.zeros(self.units, np.int64)
-        self._reads = np.zeros(warps * self.units, np.int64)
+        self._reads = np.zeros(columns * self.units, np.int64)
 
     def written(self, k: int) -> Array:
         """The last writes."""
@@ -61,14 +64,14 @@ class SharedRecords:
         """The last reads."""
         return _rows(self._read, k)
 
-    def reads(self, k: int, warp: int) -> Array:
-        """The last reads by a warp, of the units marked with SEVERAL."""
-        return _rows(self._reads[warp * self.units : (warp + 1) * self.units], k)
+    def reads(self, k: int, column: int) -> Array:
+        """The last reads by a warp (or by its asynchronous accesses), of the units marked with SEVERAL."""
+        return _rows(self._reads[column * self.units : (column + 1) * self.units], k)
 
-    def keep(self, k: int, warps: Array, index: Array, records: Array) -> None:
-        """Keeps reads by `warps` beside the last read."""
+    def keep(self, k: int, columns: Array, index: Array, records: Array) -> None:
+        """Keeps the reads `records` beside the last read."""
         table = _rows(self._reads, k)
-        flat = warps * (self.units // k) + (index if records.ndim == 1 else index[:, None])
+        flat = columns * (self.units // k) + (index if records.ndim == 1 else index[:, None])
         if records.ndim == 1:
             table[flat] = records
         else:

@@ -1,26 +1,16 @@
 """Races: two accesses to the same bytes, one of them a write, that nothing puts in order.
 
 Accesses are ordered by happens-before (PTX ISA, "Memory Consistency Model"): program order, barriers, mbarriers,
-cluster barriers, bar.warp.sync between the lanes of a warp, and fences around strong accesses to flags.  The
-simulator's schedule plays no part: a race is found whichever of its two accesses came first.
-
-Time is one counter that each synchronisation moves on.  `known[w, v]` says up to which time the accesses of warp v
-are known to (happen before what is next done by) warp w; `known[w, w]` says so for the lanes of one warp.  An
-access that happened at time t in warp v is ordered before one by warp w if t <= known[w, v]:
-
-    time 1   warp 0 writes            record (1, warp 0)
-             bar.sync of both         known[1, 0] = 1, and time moves on to 2
-    time 2   warp 1 reads             1 <= known[1, 0]: no race
-    time 2   warp 0 writes            record (2, warp 0); warp 1 read at 2 > known[0, 1] = 1: a race
+cluster barriers, bar.warp.sync between the lanes of a warp, and fences around strong accesses to flags; see
+`happens_before.py`.  The simulator's schedule plays no part: a race is found whichever of its two accesses came first.
 
 Memory is divided into units as wide as the kernel's narrowest access.  Of each unit of shared memory the last
-write and each warp's last read are kept; of global memory the last write and the last read.  `floor` is the time
-up to which everything in a block is ordered, so that after a barrier of all one comparison is enough.
+write and each warp's last read are kept; of global memory the last write and the last read.
 
 What is not seen: a partial mask of bar.warp.sync counts as a whole one; only the last lane of a warp that read a
 unit is known; atomics of different threads do not race with one another, nor with volatile, relaxed, acquire and
 release accesses; a kernel with a fence or such an order at gpu or sys scope may pass data between blocks in ways
-that are not followed, so its blocks are not compared.
+that are not followed, so its blocks are not compared; bulk copies are followed in shared memory only.
 """
 
 from __future__ import annotations
@@ -29,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mosaic_gpu.simulator.happens_before import HappensBefore
+from mosaic_gpu.simulator.race_copies import AsynchronousAccesses
 from mosaic_gpu.simulator.race_records import (
-    SEVERAL, STRONG, THREAD_MASK, TIME_SHIFT, GlobalRecords, SharedRecords, access_bits, access_number,
+    ASYNC, FUTURE, SEVERAL, STRONG, THREAD_MASK, TIME_SHIFT, GlobalRecords, SharedRecords, access_bits, access_number,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -38,164 +30,38 @@ if TYPE_CHECKING:
     from mosaic_gpu.simulator.frame import Frame
     from mosaic_gpu.simulator.memory import Access, Region
     from mosaic_gpu.simulator.prepare import Kernel
+    from mosaic_gpu.simulator.ptx import Instruction
     from mosaic_gpu.simulator.wave import Wave
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_LAST_TIME = (1 << 62 - TIME_SHIFT) - 2
+_HINT = "a barrier that both pass between the two, an mbarrier, or bar.warp.sync within a warp"
 
 
-class Races:
+class Races(HappensBefore):
     """The race detector of a launch; `begin` is called for each wave."""
 
-    wave: Wave
-    known: Array
-    floor: Array
     shared: SharedRecords
 
     def __init__(self, kernel: Kernel) -> None:
+        super().__init__(_is_asynchronous(kernel))
         layout = kernel.layout
         self.accesses = layout.accesses
         self.shared_unit, self.global_unit = layout.shared_unit, layout.global_unit
         self.between_blocks = not layout.fenced
-        self.now = 1
         self.buffers: dict[int, GlobalRecords] = {}
+        self.copies = AsynchronousAccesses(self)
 
     def begin(self, wave: Wave) -> None:
-        """All of the last wave is over; its writes to global memory are remembered."""
-        self.wave = wave
-        self.now += 1
-        self.start = self.now
-        size = int(np.prod(wave.shape.cluster))
-        self.cluster_size, self.width = size, size * wave.warps_per_block
-        self.block_of_warp = np.repeat(np.arange(wave.blocks), wave.warps_per_block)
-        self.column = (wave.rank[:, None] * wave.warps_per_block + np.arange(wave.warps_per_block)).reshape(-1)
-        self.column_of = self.column[wave.warp_of]
-        self._forget()
-        self.arrived: dict[int, Array] = {}
-        self.completed: dict[int, Array] = {}
-        self.fences: Array | None = None
-        self.flags = np.zeros((0, 0), np.int64)
-        self.heard = self.flags
+        """All of the last wave is over; its accesses to global memory are remembered."""
+        self.start_wave(wave)
 
-    def _forget(self) -> None:
-        wave = self.wave
-        self.known = np.full((wave.warps, self.width), self.now - 1, np.int64)
-        self.floor = np.full(wave.blocks, self.now - 1, np.int64)
-        self.limit = self.now << TIME_SHIFT
-        self.shared = SharedRecords(len(wave.shared.data), self.shared_unit, self.width)
-
-    def tick(self) -> None:
-        """Time moves on, after a synchronisation."""
-        self.now += 1
-        if self.now >= _LAST_TIME:
-            self.now = self.start = 2
+    def forget(self) -> None:
+        """Starts anew: everything so far is ordered, and forgotten if time has run over."""
+        super().forget()
+        if self.start == 2:
             self.buffers.clear()
-            self._forget()
-
-    # Synchronisation
-
-    def everyone(self) -> None:
-        """All threads of all blocks passed a barrier of their block together."""
-        if self.cluster_size == 1:
-            self.known.fill(self.now)
-            self.floor.fill(self.now)
-            self.limit = self.now + 1 << TIME_SHIFT
-        else:
-            total, blocks = self.totals(self.wave.blocks), np.arange(self.wave.blocks)
-            self._add(total, blocks, *self.knowledge(self.wave.iota))
-            self.acquire_rows(np.arange(self.wave.warps), total[self.block_of_warp])
-        self.tick()
-
-    def knowledge(self, threads: Array) -> tuple[Array, Array]:
-        """(warps of the threads, what each of them knows: a row with its own time up to now)."""
-        warps = self.wave.warp_of[threads]
-        if len(warps) > 1:
-            warps = warps[np.concatenate([[True], warps[1:] != warps[:-1]])]
-        rows = self.known[warps]
-        rows[np.arange(len(warps)), self.column[warps]] = self.now
-        return warps, rows
-
-    def release(self, total: Array, threads: Array, units: Array) -> None:
-        """Adds what the threads know to `total[unit of the warp]`; `units` are per block."""
-        self._add(total, units, *self.knowledge(threads))
-        self.tick()
-
-    def _add(self, total: Array, units: Array, warps: Array, rows: Array) -> None:
-        unit = units[self.block_of_warp[warps]]
-        starts = np.flatnonzero(np.concatenate([[True], unit[1:] != unit[:-1]]))
-        np.maximum.at(total, unit[starts], np.maximum.reduceat(rows, starts, axis=0))
-
-    def acquire(self, total: Array, threads: Array, units: Array) -> None:
-        """The threads come to know `total[unit of the warp]`."""
-        warps = np.unique(self.wave.warp_of[threads])
-        self.acquire_rows(warps, total[units[self.block_of_warp[warps]]])
-
-    def acquire_rows(self, warps: Array, rows: Array) -> None:
-        """The warps come to know `rows`; the floors of their blocks rise."""
-        self.known[warps] = np.maximum(self.known[warps], rows)
-        units = self.wave.cluster_of if self.cluster_size > 1 else np.arange(self.wave.blocks)
-        lowest = np.full(int(units.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(lowest, units[self.block_of_warp], self.known.min(axis=1))
-        self.floor = lowest[units]
-        self.limit = int(self.floor.min()) + 1 << TIME_SHIFT
-
-    def totals(self, count: int) -> Array:
-        """Room for what `count` barriers are told."""
-        return np.zeros((count, self.width), np.int64)
-
-    def arrive(self, index: int, threads: Array) -> None:
-        """Threads arrive at the mbarrier at `index`."""
-        known = self.arrived.setdefault(index, np.zeros(self.width, np.int64))
-        np.maximum(known, self.knowledge(threads)[1].max(axis=0), out=known)
-        self.tick()
-
-    def complete(self, index: int) -> None:
-        """The phase of the mbarrier is complete."""
-        known = self.arrived.pop(index, None)
-        if known is not None:
-            before = self.completed.get(index)
-            self.completed[index] = known if before is None else np.maximum(before, known)
-
-    def pass_mbarrier(self, index: int, threads: Array) -> None:
-        """Threads have seen that a phase of the mbarrier is complete."""
-        known = self.completed.get(index)
-        if known is not None:
-            warps = np.unique(self.wave.warp_of[threads])
-            self.acquire_rows(warps, np.broadcast_to(known, (len(warps), self.width)))
-
-    def warp_barrier(self, threads: Array) -> None:
-        """bar.warp.sync."""
-        warps = self.wave.warp_of[threads]
-        self.known[warps, self.column[warps]] = self.now
-        self.tick()
-
-    def fence(self, threads: Array) -> None:
-        """fence or membar: what came before may be released, what was heard is acquired."""
-        wave = self.wave
-        if self.fences is None:
-            self.fences = np.zeros((wave.warps, self.width), np.int64)
-            self.flags = np.zeros((int(wave.cluster_of.max()) + 1, self.width), np.int64)
-            self.heard = self.fences.copy()
-        warps, rows = self.knowledge(threads)
-        self.fences[warps] = rows
-        self.acquire_rows(warps, self.heard[warps])
-        self.tick()
-
-    def strong(self, threads: Array, *, acquires: bool, releases: bool) -> None:
-        """A strong access: all flags of a cluster count as one.  `releases` and `acquires` are its own order;
-        without them a fence before or after it has the same effect."""
-        if releases:
-            self.fence(threads)
-        if self.fences is None:
-            return
-        warps = np.unique(self.wave.warp_of[threads])
-        clusters = self.wave.cluster_of[self.block_of_warp[warps]]
-        np.maximum.at(self.flags, clusters, self.fences[warps])
-        self.heard[warps] = np.maximum(self.heard[warps], self.flags[clusters])
-        if acquires:
-            self.acquire_rows(warps, self.heard[warps])
-
-    # Accesses
+        columns = self.warps_wide * (2 if self.asynchronous else 1)
+        self.shared = SharedRecords(len(self.wave.shared.data), self.shared_unit, columns)
 
     def read(self, access: Access, region: Region, where: Any, frame: Frame, chosen: Array | None) -> None:
         """Threads of the frame (positions `chosen`) read a region at `where`, in units of the access."""
@@ -238,9 +104,9 @@ class Races:
         else:
             several = np.zeros(before.shape, np.bool_)
         if several.any() or lost.any():
-            self._keep(k, self._positions(where), table, before, several, np.broadcast_to(stamps, before.shape), lost)
+            self.keep_reads(k, self.positions(where), table, before, several, np.broadcast_to(stamps, before.shape), lost)
 
-    def _keep(
+    def keep_reads(
         self, k: int, index: Array, table: Array, before: Array, several: Array, stamps: Array, lost: Array
     ) -> None:  # fmt: skip
         """Keeps the reads `before` that are not the readers' own, and those that were `lost` to another of now."""
@@ -248,7 +114,8 @@ class Races:
             some = np.flatnonzero(chosen if chosen.ndim == 1 else chosen.any(axis=1))
             if len(some):
                 part = records[some]
-                self.shared.keep(k, self.column_of[part & THREAD_MASK], index[some], part)
+                columns = self.column_of[part & THREAD_MASK] + (part & ASYNC != 0) * self.warps_wide
+                self.shared.keep(k, columns, index[some], part)
                 table[index[some]] |= SEVERAL
 
     def _shared_write(self, access: Access, where: Any, ids: Array) -> None:
@@ -268,13 +135,14 @@ class Races:
         some = np.flatnonzero(several if several.ndim == 1 else several.any(axis=1))
         if not len(some):
             return
-        index = self._positions(where)[some]
-        for column in range(self.width):
+        index = self.positions(where)[some]
+        for column in range(self.shared.columns):
             last = self.shared.reads(k, column)[index]
             if int(last.max()) >= self.limit:
                 self._judge(access, last, ids[some], index, None, "read")
 
-    def _positions(self, where: Any) -> Array:
+    def positions(self, where: Any) -> Array:
+        """The indices that `where` stands for."""
         return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
     def _mark_write(self, access: Access, written: Array, where: Any, ids: Array, region: Region | None) -> None:
@@ -301,6 +169,8 @@ class Races:
     ) -> None:  # fmt: skip
         """Raises for a record in `last` that is not ordered before the threads `ids`."""
         bad = last & THREAD_MASK != ids_like(ids, last)
+        if self.asynchronous:
+            bad |= last & ASYNC != 0
         if region is None:
             bad &= last >= self.limit
         elif self.start > 2:
@@ -311,20 +181,23 @@ class Races:
             return
         some = np.flatnonzero(bad if bad.ndim == 1 else bad.any(axis=1))
         part, me = last[some], ids_like(ids[some], last)
-        bad = bad[some] & (part != 0) & self._unordered(part, me, region)
+        bad = bad[some] & (part != 0) & self.unordered(part, me, region)
         if bad.any():
             rows = bad.reshape(len(bad), -1)
             position = int(np.argmax(rows.any(axis=1)))
             record = int(part.reshape(len(part), -1)[position][int(np.argmax(rows[position]))])
-            index = np.broadcast_to(self._positions(where), len(ids))[some[position]]
+            index = np.broadcast_to(self.positions(where), len(ids))[some[position]]
             raise self._report(access, record, int(ids[some[position]]), int(index), region, kind)
 
-    def _unordered(self, records: Array, me: Array, region: Region | None) -> Array:
+    def unordered(self, records: Array, me: Array, region: Region | None) -> Array:
         """Which records are not ordered before what the threads `me` do now."""
         thread, time = records & THREAD_MASK, records >> TIME_SHIFT
         wave = self.wave
         if region is None:
-            return np.asarray(time > self.known[wave.warp_of[me], self.column_of[thread]])
+            columns = self.column_of[thread]
+            if self.asynchronous:
+                columns = columns + (records & ASYNC != 0) * (2 * self.warps_wide)
+            return np.asarray(time > self.known[wave.warp_of[me], columns])
         foreign = time < self.start
         thread = np.where(foreign, 0, thread)
         together = ~foreign & (wave.cluster_of[wave.block_of[thread]] == wave.cluster_of[wave.block_of[me]])
@@ -354,6 +227,10 @@ class Races:
             records = self.buffers[id(region)] = GlobalRecords(region.size, self.global_unit)
         return records
 
+    def access_of(self, record: int) -> Access:
+        """The access that made a record."""
+        return self.accesses[access_number(record) - 1]
+
     def _report(
         self, access: Access, record: int, thread: int, index: int, region: Region | None, kind: str
     ) -> SimulationError:  # fmt: skip
@@ -365,16 +242,28 @@ class Races:
         place = region if region is not None else wave.shared
         byte = index * access.total
         byte = byte if region is not None else byte % wave.shared.stride
-        other = self.accesses[access_number(record) - 1]
+        other = self.access_of(record)
         who = record & THREAD_MASK
         foreign = record >> TIME_SHIFT < self.start
         where = "another block, which ran before" if foreign else wave.describe(who)
+        if record & ASYNC and record >> TIME_SHIFT == FUTURE:
+            return self._overtaken(access, byte, place, other.instruction, frame)
         line = f" ({other.instruction.source})" if other.instruction.source else ""
         return access.error(
             f"race: {access.what} of {access.total} bytes at byte {byte} of {place.name}, and a {kind} of them by "
             f"another thread, with nothing that orders them\n  the other: PTX line {other.instruction.line}: "
             f"{other.instruction.name}, {where}{line}", frame, 0,
-            hint="a barrier that both pass between the two, an mbarrier, or bar.warp.sync within a warp",
+            hint=_HINT,
+        )  # fmt: skip
+
+    def _overtaken(
+        self, access: Access, byte: int, place: Region, other: Instruction, frame: Frame
+    ) -> SimulationError:  # fmt: skip
+        line = f" ({other.source})" if other.source else ""
+        return access.error(
+            f"hazard: {access.what} of {access.total} bytes at byte {byte} of {place.name}, which an asynchronous "
+            f"operation is still using\n  the operation: PTX line {other.line}: {other.name}{line}", frame, 0,
+            hint="wait for the operation (its mbarrier, or its wait_group) before its memory is used again",
         )  # fmt: skip
 
 
@@ -382,3 +271,10 @@ class Races:
 def ids_like(ids: Array, records: Array) -> Array:
     """The threads beside their records, which may have several columns."""
     return ids if records.ndim == 1 else ids[:, None]
+
+
+def _is_asynchronous(kernel: Kernel) -> bool:
+    return any(
+        i.opcode == "wgmma" or (i.opcode == "cp" and "bulk" in i.modifiers) or "async" in i.modifiers[:1]
+        for block in kernel.blocks for i in block.instructions
+    )  # fmt: skip

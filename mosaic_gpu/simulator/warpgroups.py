@@ -103,6 +103,8 @@ class Warpgroups:
     def issue(self, pending: PendingProduct) -> None:
         """Takes an operation on its way."""
         self.pending.append(pending)
+        if self.wave.races is not None:
+            self._tell_races(pending, over=False)
 
     def commit(self, ids: Array) -> None:
         """wgmma.commit_group."""
@@ -128,6 +130,20 @@ class Warpgroups:
         self._store(current)
         self.pending = left
 
+    def _tell_races(self, pending: PendingProduct, *, over: bool) -> None:
+        """The operands in shared memory are being read, or have been."""
+        races = self.wave.races
+        assert races is not None
+        tell = races.copies.end if over else races.copies.begin
+        for thread, addresses in pending.shared_chunks():
+            if int(addresses.max()) + CHUNK_BYTES <= self.wave.shared.size:
+                where = races.copies.chunks(thread, addresses)
+                tell(pending.operation.instruction, thread, where, CHUNK_BYTES // races.shared_unit, writes=False)
+        if over:
+            for threads in pending.threads:
+                races.finished(int(threads[0]), np.unique(self.wave.warp_of[threads]))
+            races.tick()
+
     def _perform(self, pending: PendingProduct, current: _Accumulators | None) -> _Accumulators:
         """Does an operation; the accumulators are stored only when another operation's come."""
         o = pending.operation
@@ -144,6 +160,8 @@ class Warpgroups:
         before = self._load(current) if read.any() else None
         if before is not None and not read.all():
             before = np.where(read[:, None, None], before, before.dtype.type(0))
+        if self.wave.races is not None:
+            self._tell_races(pending, over=True)
         current.bits = accumulate(product, before, o.kind, saturate=o.saturate)
         return current
 

@@ -28,6 +28,7 @@ from mosaic_gpu.simulator.warpgroups import Warpgroups
 if TYPE_CHECKING:
     from mosaic_gpu.simulator.prepare import Kernel
     from mosaic_gpu.simulator.races import Races
+    from mosaic_gpu.simulator.register_hazards import RegisterHazards
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ALIGN = 128
@@ -74,6 +75,8 @@ class Wave:
 
     #: The race detector, if it is on.
     races: Races | None = None
+    #: The watch over wgmma's registers, if the kernel has one and hazards are looked for.
+    register_hazards: RegisterHazards | None = None
 
     def __init__(
         self, kernel: Kernel, shape: Shape, memory: GlobalMemory, params: Region, numbers: Array,

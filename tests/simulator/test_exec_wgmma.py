@@ -196,14 +196,14 @@ def test_accumulators_hold_their_old_values_until_they_are_waited_for() -> None:
     old = models.scatter_warpgroup(c, "f32")
     for body in (FENCE + MMA, FENCE + MMA + "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 1;",
                  FENCE + MMA + "wgmma.wait_group.sync.aligned 0;"):  # fmt: skip
-        np.testing.assert_array_equal(case.run(body, da, db, old, NOTHING), old)
+        np.testing.assert_array_equal(case.run(body, da, db, old, NOTHING, races=False), old)
 
 
 def test_an_older_group_is_done_while_the_younger_is_not() -> None:
     case, da, db, a, b, c = prepared()
     commit = "wgmma.commit_group.sync.aligned;"
     body = FENCE + MMA + commit + MMA + commit + "wgmma.wait_group.sync.aligned 1;"
-    out = case.run(body, da, db, models.scatter_warpgroup(c, "f32"), NOTHING)
+    out = case.run(body, da, db, models.scatter_warpgroup(c, "f32"), NOTHING, races=False)
     np.testing.assert_array_equal(models.gather_warpgroup(out, "f32", 16), models.product(a, b.T, c))
 
 
@@ -211,14 +211,14 @@ def test_operands_overwritten_before_the_wait_give_what_was_written() -> None:
     case, da, db, _, _, c = prepared()
     clear = "".join(f"st.shared.v4.b32 [%q+{start}], {{{{%x4, %x4, %x4, %x4}}}};" for start in range(0, 16384, 2048))
     body = FENCE + MMA + "mov.u32 %x4, 0;" + clear + "bar.sync 0;" + DONE
-    out = case.run(body, da, db, models.scatter_warpgroup(c, "f32"), NOTHING)
+    out = case.run(body, da, db, models.scatter_warpgroup(c, "f32"), NOTHING, races=False)
     np.testing.assert_array_equal(models.gather_warpgroup(out, "f32", 16), c)
 
 
 def test_registers_of_the_left_operand_are_read_when_it_is_done() -> None:
     case, _, db, a, b, c = prepared()
     body = FENCE + MMA.replace("{da}", "{a}").replace("0, 0", "0") + "mov.u32 %a0, 0; mov.u32 %a1, 0;" + DONE
-    out = case.run(body, 0, db, models.scatter_warpgroup(c, "f32"), warpgroup_registers(a, "f16"))
+    out = case.run(body, 0, db, models.scatter_warpgroup(c, "f32"), warpgroup_registers(a, "f16"), races=False)
     late = a.copy()
     late[:, :8] = 0
     np.testing.assert_array_equal(models.gather_warpgroup(out, "f32", 16), models.product(late, b.T, c))
@@ -253,6 +253,21 @@ def test_integer_accumulators_wrap_or_saturate(word: str) -> None:
         NOTHING,
     )
     assert (out.view(np.int32) == (2**31 - 1 if word else -(2**31) + 27)).all()
+
+
+def test_single_bits_are_counted() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(0, 2, (64, 256)).astype(np.uint8), rng.integers(0, 2, (16, 256)).astype(np.uint8)
+    c = rng.integers(-50, 50, (64, 16)).astype(np.int32)
+    case = Case(16, 8)
+    la, lb = offsets(64, 128, True), offsets(16, 128, True)
+    for start, bits, where in ((A_START, a, la), (B_START, b, lb)):
+        packed = np.packbits(bits, axis=1, bitorder="little")
+        case.put(start, models.operand_image(packed, "u8", True, 128, *where))
+    body = f"{FENCE} wgmma.mma_async.sync.aligned.m64n16k256.s32.b1.b1.and.popc {{d}}, {{da}}, {{db}}, %s; {DONE}"
+    da, db = models.descriptor(A_START, *la, 128), models.descriptor(B_START, *lb, 128)
+    out = case.run(body, da, db, models.scatter_warpgroup(c, "s32"), NOTHING)
+    np.testing.assert_array_equal(models.gather_warpgroup(out, "s32", 16), models.product(a, b.T, c))
 
 
 def test_an_operand_outside_shared_memory_is_an_error() -> None:
