@@ -10,5 +10,6 @@ from __future__ import annotations
 
 from mosaic_gpu.simulator.launch import LaunchResult
 from mosaic_gpu.simulator.module import Module, load
+from mosaic_gpu.simulator.tensor_map import TensorMap
 
-__all__ = ["LaunchResult", "Module", "load"]
+__all__ = ["LaunchResult", "Module", "TensorMap", "load"]

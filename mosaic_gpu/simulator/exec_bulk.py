@@ -226,8 +226,8 @@ def _check_map(tensor: DecodedMap, instruction: Instruction) -> None:
     inner = tensor.extents()[0] * tensor.element_bytes
     if tensor.swizzle and inner != tensor.swizzle:
         raise unsupported(instruction, f"a box of rows of {inner} bytes under a swizzle of {tensor.swizzle}")
-    if tensor.element_type.startswith("tf32"):
-        raise unsupported(instruction, "a tensor map of type .tf32")
+    if tensor.element_type.startswith("tf32") or tensor.element_type.endswith(".ftz"):
+        raise unsupported(instruction, f"a tensor map of type .{tensor.element_type}")
 
 
 def read_maps(access: Access, slots: list[Array], frame: Frame) -> list[DecodedMap]:

@@ -62,7 +62,7 @@ class Module:
           grid, block, cluster: an int, or up to three, in CUDA's order x, y, z.
           args: one per parameter.  An array is a device buffer, modified in place; the same array twice,
             or overlapping views, is the same memory.  A scalar is converted to the parameter's type;
-            bytes or an array fill a parameter declared as an array of bytes.
+            bytes or an array fill a parameter declared as an array of bytes, and so does a `TensorMap`.
           shared_bytes: dynamic shared memory of a block.
           seed: draws the times of asynchronous work (wgmma, bulk copies) among those that are legal; 0, the
             default, does everything as late as it may.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mosaic_gpu.simulator.bulk import CopyError, Reduction
+from mosaic_gpu.simulator.bulk import CopyError, Needed, Reduction
 from mosaic_gpu.simulator.memory import Region
 from mosaic_gpu.simulator.tensor_map import DecodedMap
 
@@ -66,7 +66,7 @@ class TensorBox:
             mask[inside[0]] = True
         return None if mask.all() else np.repeat(mask.reshape(-1), self.tensor.element_bytes)
 
-    def read(self, needed: Array | None = None) -> Array:
+    def read(self, needed: Needed | None = None) -> Array:
         m = self.tensor
         fill = _NAN[m.element_type.removesuffix(".ftz")] if m.fill_nan else 0
         box = np.full(m.extents()[::-1], fill, f"u{m.element_bytes}")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,8 +65,12 @@ class DecodedMap:
 
     def extents(self) -> tuple[int, ...]:
         """Elements that one copy moves along each dimension, innermost first."""
-        strides = self.element_strides or (1,) * len(self.box)
-        return tuple(-(-b // s) for b, s in zip(self.box, strides, strict=True))
+        return _thinned(self.box, self.element_strides)
+
+
+@lru_cache(maxsize=256)
+def _thinned(box: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(-(-b // s) for b, s in zip(box, strides or (1,) * len(box), strict=True))
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,21 @@ def test_asynchronous_stores_are_counted_where_they_land(seed: int) -> None:
     np.testing.assert_array_equal(run(body, seed=seed, races=False)[:, 0], left + 100 * (block % 4) + 1000 * (left + 3))
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("reduction", [False, True])
+def test_bulk_copies_go_to_another_block(reduction: bool, seed: int) -> None:
+    name, word = ("cp.reduce.async.bulk", ".add.u32") if reduction else ("cp.async.bulk", "")
+    body = f"""@%p0 mbarrier.init.shared.b64 [%r1], 1; st.shared.u32 [%r7+1024], %r4; st.shared.u32 [%r7+2048], 5;
+    @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 128; fence.proxy.async; {SYNC} add.u32 %r8, %r5, 1;
+    rem.u32 %r8, %r8, %r6; mapa.shared::cluster.u32 %r10, %r1, %r8;
+    @%p0 {name}.shared::cluster.shared::cta.mbarrier::complete_tx::bytes{word} [%r10+2048], [%r1+1024], 128, [%r10];
+    W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra W; ld.shared.u32 %r9, [%r7+2048]; {SYNC}"""
+    block = np.arange(8)
+    left = block // 4 * 4 + (block - 1) % 4
+    want = left[:, None] * 32 + np.arange(32) + (5 if reduction else 0)
+    np.testing.assert_array_equal(run(body, seed=seed), want)
+
+
 @pytest.mark.parametrize("tensor", [True, False])
 def test_multicast_puts_the_same_bytes_into_several_blocks(tensor: bool) -> None:
     words = "tensor.1d." if tensor else ""
