@@ -10,7 +10,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from mosaic_gpu.errors import ToolError
 
@@ -58,7 +58,9 @@ def bindings() -> Any:
     with _lock:
         if _bindings is None:
             loaded = _load()
-            _check(loaded, "cuInit", loaded.cuInit(0)[0])
+            status = loaded.cuInit(0)[0]
+            if status:
+                _fail(loaded, "cuInit", status)
             _bindings = loaded
     return _bindings
 
@@ -78,6 +80,12 @@ def _load() -> Any:
     return driver
 
 
+def library() -> Any:
+    """The driver's library itself, for what cuda-python cannot do."""
+    bindings()
+    return ctypes.CDLL(_LIBRARY)
+
+
 def call(name: str, *arguments: Any, about: str = "") -> Any:
     """The results of the driver function `name`: None, one value, or a tuple.
 
@@ -87,20 +95,29 @@ def call(name: str, *arguments: Any, about: str = "") -> Any:
     Raises ToolError with the function's name and the driver's words where the status is not success.
     """
     cuda = bindings()
-    status, *results = getattr(cuda, name)(*arguments)
+    try:
+        status, *results = getattr(cuda, name)(*arguments)
+    except ValueError as error:  # a status that is newer than cuda-python
+        raise ToolError(f"{name} failed{f' for {about}' if about else ''}: {error}") from error
     if status:
-        _check(cuda, name, status, about)
+        _fail(cuda, name, status, about)
     if len(results) > 1:
         return tuple(results)
     return results[0] if results else None
 
 
-def _check(cuda: Any, name: str, status: Any, about: str = "") -> None:
+def check(name: str, status: int, about: str = "") -> None:
     """Raises the ToolError of a status that is not success."""
-    if not status:
-        return
-    word = _text(cuda.cuGetErrorName(status)) or f"status {int(status)}"
-    explanation = _text(cuda.cuGetErrorString(status)) or "the driver gives no words for it"
+    if status:
+        cuda = bindings()
+        known = status in cuda.CUresult.__members__.values()
+        _fail(cuda, name, cuda.CUresult(status) if known else status, about)
+
+
+def _fail(cuda: Any, name: str, status: Any, about: str = "") -> NoReturn:
+    is_known = isinstance(status, cuda.CUresult)
+    word = _text(cuda.cuGetErrorName(status)) if is_known else f"status {int(status)}"
+    explanation = _text(cuda.cuGetErrorString(status)) if is_known else "newer than this cuda-python"
     hint = _LOST_HINT if word in _LOST else _HINTS.get(word, "")
     raise ToolError(f"{name} failed{f' for {about}' if about else ''}: {word}: {explanation}", hint=hint)
 

@@ -7,17 +7,15 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from mosaic_gpu.errors import KernelError, UnsupportedError
+from mosaic_gpu.errors import KernelError, MosaicGpuError, UnsupportedError
 from mosaic_gpu.lowering.targets import parse_target
-from mosaic_gpu.lowering.tensor_maps import MAX_RANK, TensorMapFacts
 from mosaic_gpu.runtime import driver
 from mosaic_gpu.runtime.devices import Device
 from mosaic_gpu.runtime.gpu_kernel import PERSISTENT, GpuKernel
+from mosaic_gpu.runtime.map_encoder import MapEncoder
 
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
 _PORTABLE_CLUSTER = 8
-_MAP_TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
-_SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 class LoadedKernel:
@@ -40,10 +38,17 @@ class LoadedKernel:
         self._about = f"kernel {kernel.name!r}"
         with device.active(), driver.relaxed_capture():
             self.module = driver.call("cuModuleLoadData", kernel.cubin, about=self._about)
-            self.function = driver.call("cuModuleGetFunction", self.module, kernel.entry.encode(), about=self._about)
-            self._allow_shared_bytes()
-            self.grid = self._full_grid()
-        self._attributes = self._launch_attributes()
+            try:
+                self.function = driver.call(
+                    "cuModuleGetFunction", self.module, kernel.entry.encode(), about=self._about
+                )
+                self._allow_shared_bytes()
+                self.grid = self._full_grid()
+                self._attributes = self._launch_attributes()
+            except MosaicGpuError:
+                driver.bindings().cuModuleUnload(self.module)
+                raise
+        self._encoders = [MapEncoder(facts, self._about) for facts in kernel.tensor_maps]
 
     def _allow_shared_bytes(self) -> None:
         cuda, wanted = driver.bindings(), self.kernel.shared_bytes
@@ -78,8 +83,7 @@ class LoadedKernel:
         if size > 1:
             if size > _PORTABLE_CLUSTER:
                 allowed = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-                with self.device.active():
-                    driver.call("cuFuncSetAttribute", self.function, allowed, 1, about=self._about)
+                driver.call("cuFuncSetAttribute", self.function, allowed, 1, about=self._about)
             attribute = cuda.CUlaunchAttribute()
             attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             dims = attribute.value.clusterDim
@@ -99,11 +103,11 @@ class LoadedKernel:
         """
         if 0 in self.grid:
             return
-        maps = [encode(facts, pointers[facts.argument], self._about) for facts in self.kernel.tensor_maps]
+        maps = [encoder(pointers[encoder.argument]) for encoder in self._encoders]
         count = len(pointers)
         values = (ctypes.c_uint64 * count)(*pointers)
         first = ctypes.addressof(values)
-        addresses = [first + 8 * i for i in range(count)] + [int(m.getPtr()) for m in maps]
+        addresses = [first + 8 * i for i in range(count)] + [ctypes.addressof(m) for m in maps]
         params = (ctypes.c_void_p * len(addresses))(*addresses)
         if self._attributes:
             self._launch_extended(ctypes.addressof(params), stream)
@@ -148,28 +152,6 @@ def check_target(kernel: GpuKernel, device: Device) -> None:
         got=f"a GPU of compute capability {device.capability[0]}.{device.capability[1]}",
         expected=f"one that runs {kernel.target}",
         hint="compile it with the target of this GPU (the default, where the GPU is at hand)",
-    )
-
-
-def encode(facts: TensorMapFacts, pointer: int, about: str) -> Any:
-    """The tensor map (`CUtensorMap`) for an array at `pointer`.  Raises ToolError where the driver refuses it."""
-    cuda = driver.bindings()
-    rank = len(facts.dims)
-    assert rank <= MAX_RANK
-    return driver.call(
-        "cuTensorMapEncodeTiled",
-        getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES[facts.element_bytes]}"),
-        rank,
-        pointer,
-        [cuda.cuuint64_t(n) for n in facts.dims],
-        [cuda.cuuint64_t(n) for n in facts.strides_bytes],
-        [cuda.cuuint32_t(n) for n in facts.box],
-        [cuda.cuuint32_t(1)] * rank,
-        cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(cuda.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[facts.swizzle]}"),
-        cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        about=f"{about}, argument {facts.argument}",
     )
 
 

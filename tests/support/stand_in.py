@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,12 +25,16 @@ import numpy as np
 from mosaic_gpu import simulator
 from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.lowering.resources import read_resources
-from mosaic_gpu.simulator.tensor_map import MAP_BYTES, TensorMap, decode
+from mosaic_gpu.simulator.tensor_map import MAP_BYTES, TensorMap
+
+VARIABLE = "MOSAIC_GPU_TEST_STAND_IN"
+"""Set in processes whose tests run on the stand-in."""
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "fake_driver"
 HEADERS = ROOT / "mosaic_gpu" / "native"
 
+_MAP_MAGIC, _MAP_FORMAT = b"standin!", "<8sQ4B5I5Q4Q"
 _INVALID_IMAGE, _LAUNCH_FAILED = 200, 719
 _DESCRIBE = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t
@@ -186,10 +191,13 @@ class Driver:
 def _argument(data: bytes, arrays: dict[int, Any]) -> Any:
     if len(data) != MAP_BYTES:
         return data
-    m = decode(data)
+    magic, address, rank, element_bytes, swizzle, _, *rest = struct.unpack_from(_MAP_FORMAT, data)
+    if magic != _MAP_MAGIC:
+        raise SimulationError("the driver did not encode this tensor map", got=data[:8].hex())
+    box, dims, strides = tuple(rest[:rank]), tuple(rest[5 : 5 + rank]), tuple(rest[10 : 10 + rank - 1])
     for array in arrays.values():
-        if array.size and array.ctypes.data == m.address:
-            return TensorMap(array, m.element_bytes, m.dims, m.strides_bytes, m.box, m.swizzle)
+        if array.size and array.ctypes.data == address:
+            return TensorMap(array, element_bytes, dims, strides, box, swizzle)
     raise SimulationError("a tensor map names memory that is no argument of the launch")
 
 
@@ -217,7 +225,7 @@ def install() -> Driver:
 
 
 def build_host_launcher() -> Path:
-    """The launcher with the handler `MosaicGpuKernelOnHost`, for XLA's CPU client; needs `install` before it is loaded."""
+    """The launcher with the handler `MosaicGpuKernelOnHost`, for XLA's CPU client; `install` comes before its loading."""
     import jax
 
     sources = [*sorted(HEADERS.glob("*.cc")), Path(__file__).parent / "native" / "host_handler.cc"]

@@ -260,7 +260,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   return launch(function, request, config->hStream, params);
 }
 
-// The 128 bytes are those of mosaic_gpu/simulator/tensor_map.py, which says how they are laid out.
+// The driver's own format is not published.  This one is read back by tests/support/stand_in.py: "standin!", address,
+// then four bytes rank, bytes an element, swizzle in bytes, 0; box (5 x u32), dims (5 x u64), strides (4 x u64).
 CUresult cuTensorMapEncodeTiled(CUtensorMap* result, int type, std::uint32_t rank, void* address, const std::uint64_t* dims,
                                 const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps,
                                 int interleave, int swizzle, int promotion, int fill) {
@@ -273,7 +274,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* result, int type, std::uint32_t ran
     if (steps[i] != 1) return CUDA_ERROR_NOT_SUPPORTED;  // not modelled by the simulator
   char* bytes = reinterpret_cast<char*>(result);
   std::memset(bytes, 0, sizeof(CUtensorMap));
-  std::memcpy(bytes, "mgputmap", 8);
+  std::memcpy(bytes, "standin!", 8);
   std::memcpy(bytes + 8, &map.address, 8);
   bytes[16] = static_cast<char>(rank), bytes[17] = static_cast<char>(map.element_bytes());
   bytes[18] = static_cast<char>(swizzle == 0 ? 0 : 16 << swizzle);
