@@ -15,8 +15,8 @@ from jax.experimental import pallas as pl
 import mosaic_gpu
 
 
-def embedding_kernel(id_ref, table_ref, o_ref):
-    """id_ref: (tokens,); table_ref: all rows, (rows, columns); o_ref: (tokens, columns)."""
+def embedding_kernel(table_ref, id_ref, o_ref):
+    """table_ref: all rows, (rows, columns); id_ref: (tokens,); o_ref: (tokens, columns)."""
     o_ref[...] = table_ref[id_ref[...], :]
 
 
@@ -30,11 +30,11 @@ def embedding(table: jax.Array, ids: jax.Array, *, block: tuple[int, int] = (8, 
         embedding_kernel,
         out_shape=jax.ShapeDtypeStruct((tokens, n), table.dtype),
         grid=(pl.cdiv(tokens, block[0]), pl.cdiv(n, block[1])),
-        in_specs=[pl.BlockSpec(block[:1], lambda i, j: (i,)), pl.BlockSpec((rows, block[1]), lambda i, j: (0, j))],
+        in_specs=[pl.BlockSpec((rows, block[1]), lambda i, j: (0, j)), pl.BlockSpec(block[:1], lambda i, j: (i,))],
         out_specs=pl.BlockSpec(block, lambda i, j: (i, j)),
         compiler_params=mosaic_gpu.CompilerParams(),
         name="embedding",
-    )(ids, table)
+    )(table, ids)
 
 
 def main() -> None:
