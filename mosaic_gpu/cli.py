@@ -4,6 +4,7 @@
     mosaic-gpu compile kernel.mlir --from dialect --emit sass
     mosaic-gpu bundle softmax.py:softmax --shapes f32[4,1000] --targets sm_90a sm_100a -o softmax.bundle
     mosaic-gpu build-launcher
+    mosaic-gpu simulate kernel.ptx --grid 4 --block 128 --arg n=s32:1000 --arg x=f32:1000:random --arg y=f32:1000
     mosaic-gpu doctor
 
 Nothing heavy is imported before the arguments are known to be right.
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bundle(commands.add_parser("bundle", help="compile kernels ahead of time, to run with cuda-python alone"))
     launcher = commands.add_parser("build-launcher", help="build what runs kernels inside jax.jit on a GPU")
     launcher.set_defaults(run=_run_build_launcher)
+    _add_simulate(commands.add_parser("simulate", help="run a kernel of a PTX file on the CPU and look for its hazards"))
     doctor = commands.add_parser("doctor", help="what is installed, what is missing, and how to mend it")
     doctor.set_defaults(run=_run_doctor)
     return parser
@@ -88,6 +90,35 @@ def _add_bundle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", help="name of the kernel, where FUNCTION calls several and one is wanted")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.set_defaults(run=_run_bundle)
+
+
+def _add_simulate(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Runs one entry of FILE, PTX of any compiler for sm_90a or older. Exit status 1: it has a fault."
+    parser.add_argument("source", metavar="FILE", help="PTX text")
+    parser.add_argument("--entry", help="name of the kernel (default: the only one)")
+    parser.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="blocks (default: 1)")
+    parser.add_argument("--block", default="128", metavar="X[,Y[,Z]]", help="threads of a block (default: 128)")
+    parser.add_argument("--cluster", default="1", metavar="X[,Y[,Z]]", help="blocks of a cluster (default: 1)")
+    parser.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=TYPE:..",
+        help="one a parameter, in order: TYPE:SHAPE[:INITIAL] for an array (INITIAL random, zeros, ones, arange, a "
+        "number, FILE.npy; else it holds nothing yet), TYPE:VALUE for a number (of 8 bytes: TYPE:VALUE:value)",
+    )  # fmt: skip
+    parser.add_argument("--shared-bytes", type=int, default=0, help="dynamic shared memory of a block")
+    parser.add_argument("--seed", type=int, default=0, help="draws another legal schedule")
+    parser.add_argument("--random-seed", type=int, default=0, help="seed of random arguments")
+    parser.add_argument("--limit", type=int, default=0, help="thread-instructions after which it is stopped")
+    parser.add_argument("--no-hazards", action="store_true", help="do not look for races and asynchronous hazards")
+    parser.add_argument("--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array afterwards")
+    parser.set_defaults(run=_run_simulate)
+
+
+def _run_simulate(options: argparse.Namespace) -> int:
+    from mosaic_gpu.cli_simulate import dimensions, run
+
+    for name in ("grid", "block", "cluster"):
+        setattr(options, name, dimensions(getattr(options, name)))
+    return run(options)
 
 
 def _run_compile(options: argparse.Namespace) -> int:

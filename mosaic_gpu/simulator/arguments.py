@@ -64,6 +64,23 @@ def bind_arguments(kernel: Kernel, args: Sequence[Any], memory: GlobalMemory) ->
     return arguments
 
 
+def poison(
+    kernel: Kernel, arguments: Arguments, memory: GlobalMemory, args: Sequence[Any], positions: Sequence[int]
+) -> None:  # fmt: skip
+    """The arrays at these positions count as never written."""
+    for position in positions:
+        if not 0 <= position < len(args) or not isinstance(args[position], np.ndarray):
+            raise SimulationError(f"argument {position} is no array, so it cannot be uninitialised")
+        start = kernel.layout.params[position]
+        address = int.from_bytes(arguments.region.data[start : start + 8].tobytes(), "little")
+        region = memory.find(address)
+        if region is None:
+            continue
+        if region.shadow is None:
+            region.shadow = np.full(region.size, 0xFF, np.uint8)
+        region.shadow[address - region.base :][: args[position].nbytes] = 0
+
+
 def _pointer(address: int, param: Variable) -> bytes:
     if param.size != 8:
         raise SimulationError(f"parameter {param.name} of type .{param.type} cannot hold an array's address")

@@ -216,8 +216,11 @@ class Flight:
                 destination.write(self.data, self.reduction)
             except CopyError as fault:
                 raise self.error(wave, str(fault)) from None
-            if wave.races is not None and isinstance(destination, SharedSpan):
-                self.note(wave, destination, writes=True, over=True)
+            if isinstance(destination, SharedSpan):
+                if wave.races is not None:
+                    self.note(wave, destination, writes=True, over=True)
+            elif (region := getattr(destination, "region", None)) is not None and region.shadow is not None:
+                region.shadow.fill(0xFF)  # which of a buffer's bytes a copy has written is not followed
         for index in self.barriers:
             if wave.races is not None:
                 wave.races.finish_copy(index, self.thread)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.simulator.copies import IN_FLIGHT
 from mosaic_gpu.simulator.memory import LOCAL_WINDOW, WINDOW_BYTES, Access, Region, window_slice
 from mosaic_gpu.simulator.ptx import TYPES, Address, Register, Sink, Symbol
@@ -243,7 +244,7 @@ def put(
     window = window_slice(index, frame.wave.iota)
     where: Any = index if window is None else window
     if frame.wave.races is not None:
-        note_write(access, region, where, frame, chosen)
+        _note_store(access, region, where, values, frame, chosen)
     memory = region.typed(dtype, len(values))
     single = len(index) == 1
     if len(values) == 1:
@@ -259,6 +260,38 @@ def put(
         _store_uninitialised(access, region, index, frame, chosen, len(values))
 
 
+def _note_store(
+    access: Access, region: Region, where: Any, values: list[Array], frame: Any, chosen: Array | None
+) -> None:
+    """Tells the race detector of a store.  Threads that store the same value to the same place with one instruction,
+    as compilers have all threads of a block do, do not race with one another: they count as the last of them."""
+    try:
+        note_write(access, region, where, frame, chosen)
+    except SimulationError:
+        n = frame.n if chosen is None else len(chosen)
+        last = None if isinstance(where, slice) else _agreeing(where, values, n)
+        if last is None:
+            raise
+        index = where if len(where) == 1 else where[last]
+        note_write(access, region, index, frame, last if chosen is None else chosen[last])
+
+
+def _agreeing(index: Array, values: list[Array], n: int) -> Array | None:
+    """The last thread of those that write each place; None if all write different ones, or values differ."""
+    places = np.broadcast_to(index, n)
+    order = np.argsort(places, kind="stable")
+    ends = np.append(places[order][1:] != places[order][:-1], True)
+    last = order[ends]
+    if len(last) == n:
+        return None
+    final = np.repeat(last, np.diff(np.flatnonzero(np.append(True, ends))))
+    for value in values:
+        bits = np.broadcast_to(value, n)
+        if (bits[order] != bits[final]).any():
+            return None
+    return np.sort(last)
+
+
 def _store_uninitialised(
     access: Access, region: Region, index: Array, frame: Any, chosen: Array | None, count: int
 ) -> None:  # fmt: skip
@@ -269,7 +302,7 @@ def _store_uninitialised(
         bad = mask[ids]
         if not bad.any():
             continue
-        if region.shadow is None and not region.unit:
+        if not region.unit:
             position = int(np.argmax(bad))
             raise access.error(
                 f"an uninitialised value is stored to {region.name}: {frame.wave.taint.store_origin}", frame,

@@ -13,7 +13,7 @@ import numpy as np
 
 from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.runtime.floating_point import ieee_arithmetic
-from mosaic_gpu.simulator.arguments import bind_arguments
+from mosaic_gpu.simulator.arguments import bind_arguments, poison
 from mosaic_gpu.simulator.layout import Layout
 from mosaic_gpu.simulator.machine import Scheduler
 from mosaic_gpu.simulator.memory import SHARED_WINDOW, GlobalMemory, Region
@@ -63,7 +63,7 @@ def dims(value: Dims, what: str) -> tuple[int, int, int]:
 
 def launch(
     kernel: Kernel, grid: Dims, block: Dims, args: Sequence[Any], *, cluster: Dims, shared_bytes: int,
-    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0, races: bool = True,
+    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0, races: bool = True, uninitialised: Sequence[int] = (), progress: Callable[[int, int], object] | None = None,
 ) -> LaunchResult:  # fmt: skip
     """Runs a kernel; see `Module.launch`."""
     start = time.perf_counter()
@@ -72,6 +72,7 @@ def launch(
     memory = GlobalMemory()
     params = bind_arguments(kernel, args, memory)
     _module_memory(kernel, memory)
+    poison(kernel, params, memory, args, uninitialised)
     counters = Counters(limit=instruction_limit)
     detector, hazards = (Races(kernel), RegisterHazards(kernel)) if races else (None, None)
     printed: list[str] = []
@@ -81,8 +82,9 @@ def launch(
         printed.append(text)
         write(text)
 
+    done = 0
     with _ieee(), np.errstate(all="ignore"):
-        for numbers in _waves(kernel, shape):
+        for numbers in _waves(kernel, shape, seed):
             wave = Wave(kernel, shape, memory, params.region, numbers, emit, counters, seed)
             if detector is not None and hazards is not None:
                 detector.begin(wave)
@@ -91,6 +93,9 @@ def launch(
                     hazards.start_wave(wave)
                     wave.register_hazards = hazards
             Scheduler(wave, counters).run()
+            done += wave.blocks
+            if progress is not None:
+                progress(done, shape.blocks)
     params.finish()
     return LaunchResult(
         counters.instructions, counters.warp_instructions, tuple(printed), shape.blocks,
@@ -135,8 +140,8 @@ def _check(kernel: Kernel, shape: Shape) -> None:
         raise SimulationError(f"`{name}`: a cluster has at most {MAX_CLUSTER_BLOCKS} blocks", got=shape.cluster)
 
 
-def _waves(kernel: Kernel, shape: Shape) -> list[Array]:
-    """The numbers of the blocks of each wave; whole clusters stay together."""
+def _waves(kernel: Kernel, shape: Shape, seed: int) -> list[Array]:
+    """The numbers of the blocks of each wave; whole clusters stay together.  A seed shuffles them."""
     bytes_per_block = kernel.bytes_per_thread * shape.threads + 2 * (kernel.shared_bytes + shape.shared_bytes) + 256
     most = max(1, min(RESIDENT_THREADS // shape.threads, RESIDENT_BYTES // bytes_per_block))
     numbers = np.arange(shape.blocks)
@@ -144,6 +149,8 @@ def _waves(kernel: Kernel, shape: Shape) -> list[Array]:
     if size > 1:
         numbers = numbers[np.argsort(cluster_numbers(numbers, shape), kind="stable")]
         most = max(1, most // size) * size
+    if seed:
+        numbers = np.random.default_rng(seed).permutation(numbers.reshape(-1, size)).reshape(-1)
     return [numbers[first : first + most] for first in range(0, shape.blocks, most)]
 
 

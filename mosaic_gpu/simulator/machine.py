@@ -17,6 +17,7 @@ from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.simulator.control import EXIT, Converge
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.prepare import Block
+from mosaic_gpu.simulator.ptx import Instruction
 from mosaic_gpu.simulator.wave import Counters, Wave
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -184,20 +185,53 @@ class Scheduler:
         self._take_woken()
         while not self.pending:
             if self.wave.exited == self.wave.T:
-                self.wave.bulk.finish()
+                self._finish()
                 return None
             if not (self._retry_parked() or self.wave.bulk.advance() or self._time_out()):
                 raise self._deadlock()
             self._take_woken()
         self.steps += 1
         index = self.heap[0]
-        if self.steps % _FAIRNESS_STEPS == 0 and len(self.pending) > 1:
-            index = min(self.pending, key=self.since.__getitem__)
+        fair = self.steps % _FAIRNESS_STEPS == 0
+        if (fair or self.wave.timing.now_and_then()) and len(self.pending) > 1:
+            waiting = sorted(self.pending, key=self.since.__getitem__)
+            index = waiting[0 if fair else self.wave.timing.choose(len(waiting))]
             self.heap.remove(index)
             heapq.heapify(self.heap)
         else:
             heapq.heappop(self.heap)
-        return index, self._merge(self.pending.pop(index))
+        threads = self._merge(self.pending.pop(index))
+        return index, self._some_warps(index, threads) if self.wave.timing.now_and_then() else threads
+
+    def _some_warps(self, index: int, threads: Array | None) -> Array | None:
+        """Some of the warps go first; the others stay on the schedule."""
+        wave = self.wave
+        threads = wave.iota if threads is None else threads
+        first = wave.timing.half(wave.warps)[wave.warp_of[threads]]
+        if first.all() or not first.any():
+            return None if len(threads) == wave.T else threads
+        self._add(index, threads[~first])
+        return threads[first]
+
+    def _finish(self) -> None:
+        """All threads have exited: nothing may be under way."""
+        wave = self.wave
+        wave.bulk.finish()
+        if wave.races is None:
+            return
+        if wave.copies.flying:
+            copy = wave.copies.flying[0]
+            if copy.access is not None and (copy.read_bytes > 0).any():
+                thread = int(copy.threads[int(np.argmax(copy.read_bytes > 0))])
+                self._under_way(copy.access.instruction, thread, "cp.async.wait_all before the end")
+        if wave.warpgroups.pending:
+            product = wave.warpgroups.pending[0]
+            hint = "wgmma.wait_group.sync.aligned 0 before the end"
+            self._under_way(product.operation.instruction, int(product.threads[0, 0]), hint)
+
+    def _under_way(self, instruction: Instruction, thread: int, hint: str) -> None:
+        frame = Frame(self.wave, np.array([thread]), 1, self.wave.slots)
+        raise frame.error(instruction, "hazard: it is still under way when the kernel ends", 0, hint=hint)
 
     def _take_woken(self) -> None:
         """Threads that an mbarrier has woken come back on the schedule."""

@@ -52,6 +52,8 @@ class Module:
         shared_bytes: int = 0,
         seed: int = 0,
         races: bool = True,
+        uninitialised: Sequence[int] = (),
+        progress: Callable[[int, int], object] | None = None,
         instruction_limit: int = 0,
         print: Callable[[str], object] | None = None,
     ) -> LaunchResult:
@@ -64,10 +66,13 @@ class Module:
             or overlapping views, is the same memory.  A scalar is converted to the parameter's type;
             bytes or an array fill a parameter declared as an array of bytes, and so does a `TensorMap`.
           shared_bytes: dynamic shared memory of a block.
-          seed: draws the times of asynchronous work (wgmma, bulk copies) among those that are legal; 0, the
-            default, does everything as late as it may.
+          seed: draws the times of asynchronous work (wgmma, bulk copies) and the order of warps and blocks among
+            those that are legal; 0, the default, does everything as late as it may.
           races: look for races, accesses to the same memory that nothing orders, and for hazards of
             asynchronous operations.
+          uninitialised: the positions of array arguments that hold nothing yet; a value that the kernel reads there
+            before it writes it is a fault where it has an effect.
+          progress: called with (blocks done, blocks of the launch), now and then.
           instruction_limit: thread-instructions after which the launch is stopped; 0 means no limit.
           print: called with each text that the kernel prints; by default it goes to sys.stdout.
         Raises:
@@ -82,6 +87,7 @@ class Module:
         return launch(
             self.kernels[entry], grid, block, args, cluster=cluster, shared_bytes=shared_bytes,
             instruction_limit=instruction_limit, print_text=print, seed=seed, races=races,
+            uninitialised=uninitialised, progress=progress,
         )  # fmt: skip
 
 

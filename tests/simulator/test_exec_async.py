@@ -34,10 +34,10 @@ def test_an_older_group_lands_while_the_younger_flies() -> None:
         + """cp.async.ca.shared.global [%r2], [%a2], 4; cp.async.commit_group;
     cp.async.ca.shared.global.L2::128B [%r2+1024], [%a2+512], 8; cp.async.commit_group; cp.async.wait_group 1;"""
     )
-    launch(body + "ld.shared.u32 %r3, [%r2]; st.global.u32 [%a3], %r3;", [x, out], declarations=SHARED)
+    launch(body + "ld.shared.u32 %r3, [%r2]; st.global.u32 [%a3], %r3;", [x, out], declarations=SHARED, races=False)
     np.testing.assert_array_equal(out, x[:128:4])
     with pytest.raises(SimulationError, match="has yet to write: byte 1024"):
-        launch(body + "ld.shared.u32 %r3, [%r2+1024];", [x, out], declarations=SHARED)
+        launch(body + "ld.shared.u32 %r3, [%r2+1024];", [x, out], declarations=SHARED, races=False)
 
 
 def test_bytes_beyond_the_source_size_are_zero_and_not_read() -> None:
