@@ -10,6 +10,8 @@ from mosaic_gpu.dialect.types import GMEM, RefType, ref_space
 
 SEPARATED = "mgpu.separated"
 """The attribute of the loop of a sequential grid dimension whose steps only scratch memory keeps in order."""
+WHY = "mgpu.why"
+"""The attribute that says why a barrier or fence is there."""
 PERSISTENT = -1
 """The one extent of a grid that has as many blocks as run on the GPU at once."""
 

@@ -5,6 +5,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ext, ir
 from mosaic_gpu.dialect.diagnostics import require
 from mosaic_gpu.dialect.mgpu import Mgpu
+from mosaic_gpu.dialect.ops_kernel import WHY
 from mosaic_gpu.dialect.types import SMEM, RefType, element_of, ref_space, shape_of
 
 PENDING = "mgpu.pending"
@@ -93,3 +94,8 @@ class FenceAsyncOp(Mgpu.Operation, name="fence_async"):
 
     Others' accesses are ordered by the barrier that follows.  PTX ISA, `fence.proxy.async`.
     """
+
+
+def fence_async(why: str) -> None:
+    """Emits a `mgpu.fence_async` that says why it is there."""
+    FenceAsyncOp().operation.attributes[WHY] = ir.StringAttr.get(why)

@@ -29,7 +29,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.attrs import layout_of
 from mosaic_gpu.dialect.layouts import Layout
-from mosaic_gpu.dialect.ops_kernel import BarrierOp
+from mosaic_gpu.dialect.ops_kernel import WHY, BarrierOp
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import RefType
 from mosaic_gpu.errors import InternalError
@@ -107,9 +107,10 @@ class Summary:
         self.tail = {}
         self.sealed = True
 
-    def meets(self, other: Summary, loop: Any = None) -> bool:
-        """Whether a barrier is needed between this and `other`."""
-        return any(a.conflicts(b, loop) for a in self.tail for b in other.head)
+    def meets(self, other: Summary, loop: Any = None) -> str:
+        """Why a barrier is needed between this and `other`; empty where none is."""
+        pairs = ((a, b) for a in self.tail for b in other.head if a.conflicts(b, loop))
+        return next((_reason(a, b, loop) for a, b in pairs), "")
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,8 @@ class _Inserter:
             step = self.operation(op)
             if step is None:
                 continue
-            if done.meets(step):
-                _barrier_before(op)
+            if why := done.meets(step):
+                _barrier_before(op, why)
                 done.seal()
             done.then(step)
         return done
@@ -168,21 +169,21 @@ class _Inserter:
 
     def loop(self, op: Any, block: Any) -> Summary:
         body = self.block(block)
-        if body.meets(body, op):
-            _barrier_before(_last(block))
+        if why := body.meets(body, op):
+            _barrier_before(_last(block), why)
             body.seal()
         return Summary(body.head, body.tail, sealed=False)
 
     def while_loop(self, op: Any, before: Any, after: Any) -> Summary:
         """`before` runs once more than `after`, and the loop ends behind it."""
         test, body = self.block(before), self.block(after)
-        if test.meets(body):
-            _barrier_before(after.operations[0].operation)
+        if why := test.meets(body):
+            _barrier_before(after.operations[0].operation, why)
             body = Summary({}, body.tail, sealed=True)
         both = Summary(dict(test.head), dict(test.tail), test.sealed)
         both.then(body)
-        if both.meets(both, op):
-            _barrier_before(_last(after))
+        if why := both.meets(both, op):
+            _barrier_before(_last(after), why)
             both.seal()
         tail = dict(test.tail) if test.sealed else test.tail | both.tail
         return Summary(both.head, tail, test.sealed)
@@ -212,6 +213,14 @@ class _Inserter:
             layout=layout,
             loops=_moving_loops(view),
         )
+
+
+def _reason(before: Access, after: Access, loop: Any) -> str:
+    """What a barrier between two accesses orders, for who reads the IR."""
+    verbs = ["writes" if access.writes else "reads" for access in (before, after)]
+    memory = "shared memory" if before.memory < 0 else f"the memory of argument {before.memory}"
+    when = "another one in the next step" if loop is not None else "then another one"
+    return f"one thread {verbs[0]} {memory}, {when} {verbs[1]} it"
 
 
 def _both_ways(accesses: list[Access]) -> Summary | None:
@@ -262,6 +271,6 @@ def _last(block: Any) -> Any:
     return operations[len(operations) - 1].operation
 
 
-def _barrier_before(op: Any) -> None:
+def _barrier_before(op: Any, why: str) -> None:
     with ir.InsertionPoint(op), op.location:
-        BarrierOp()
+        BarrierOp().operation.attributes[WHY] = ir.StringAttr.get(why)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
-from mosaic_gpu.dialect.ops_matmul import FenceAsyncOp
+from mosaic_gpu.dialect.ops_matmul import fence_async
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import RefType, shape_of
 from mosaic_gpu.lowering.jaxpr import emit
@@ -128,4 +128,4 @@ def _fence_stores(ref: Any) -> None:
             _fence_stores(user.results[0])
         elif user.name == "mgpu.store" and user.operands[_DEST] == ref:
             with ir.InsertionPoint.after(user), user.location:
-                FenceAsyncOp()
+                fence_async("matrix units read what threads stored")

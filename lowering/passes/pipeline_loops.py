@@ -38,8 +38,8 @@ from mosaic_gpu.dialect.ops_async import (
     BarrierInitOp,
     BarrierWaitOp,
 )
-from mosaic_gpu.dialect.ops_kernel import BarrierOp
-from mosaic_gpu.dialect.ops_matmul import FenceAsyncOp
+from mosaic_gpu.dialect.ops_kernel import WHY, BarrierOp
+from mosaic_gpu.dialect.ops_matmul import fence_async
 from mosaic_gpu.dialect.types import SMEM, ref_space, shape_of
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
@@ -57,8 +57,6 @@ RESERVE_BYTES = 16 * 1024
 """Shared memory that is left for exchanges between threads."""
 THREADS_BYTES = 96 * 1024
 """The most for stages that threads read: these loops wait for memory, and want several blocks at once."""
-WHY = "mgpu.why"
-"""The attribute that says why a fence or barrier is there."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class Ring:
         if self.by_threads:
             AsyncWaitCopiesOp(emit.int_attr(self.stages - 2))
         if any(not c.is_read_by_threads for c in self.by_threads):
-            fence("matrix units read what threads have copied")
+            fence_async("matrix units read what threads have copied")
 
     def await_tma(self, stage: ir.Value, parity: ir.Value) -> None:
         """Waits for a stage."""
@@ -199,7 +197,8 @@ class Steps:
         lower, upper, step = list(self.loop.operands)[:3]
         distance = arith.maxsi(arith.subi(upper, lower), emit.int_constant(0, lower.type))
         if constant_int(step) != 1:
-            distance = arith.ceildivsi(distance, step)
+            one = emit.int_constant(1, step.type)
+            distance = arith.divui(arith.addi(distance, arith.subi(step, one)), step)
         return _resized(distance, ir.IntegerType.get_signless(32))
 
 
@@ -249,17 +248,12 @@ def barrier(why: str) -> None:
     BarrierOp().operation.attributes[WHY] = ir.StringAttr.get(why)
 
 
-def fence(why: str) -> None:
-    """Orders what threads did to shared memory before what the async proxy does."""
-    FenceAsyncOp().operation.attributes[WHY] = ir.StringAttr.get(why)
-
-
 def _pipeline(loop: Any, found: list[Candidate], stages: int) -> None:
-    steps, body = Steps(loop), loop.regions[0].blocks[0]
+    steps, body, fences = Steps(loop), loop.regions[0].blocks[0], fences_in(loop)
     with ir.InsertionPoint(loop), loop.location:
         ring = Ring(found, stages)
         ring.prepare()
-        fence("shared memory that threads used before is written by copies next")
+        fence_async("shared memory that threads used before is written by copies next")
         barrier("the mbarriers are made, and nobody uses the stages")
         total = steps.total()
         for ahead in range(stages - 1):
@@ -270,14 +264,14 @@ def _pipeline(loop: Any, found: list[Candidate], stages: int) -> None:
         stage, parity = place_in_ring(number, stages)
         ring.await_threads()
         if any(c.is_read_by_threads and c.plan is not None for c in found):
-            fence("threads read the stage that copies write next")
+            fence_async("threads read the stage that copies write next")
         barrier("everybody is done with the stage that copies write next")
         ahead = arith.addi(number, emit.int_constant(stages - 1))
         _start_if(ring, steps, ahead, total, arith.remui(ahead, emit.int_constant(stages)))
         ring.commit()
         ring.await_tma(stage, parity)
         ring.take(stage)
-    drop_fences(loop)
+    drop_fences(loop, fences)
     if ring.full is not None:
         with ir.InsertionPoint.after(loop), loop.location:
             barrier("everybody has waited for the last copies")
@@ -303,10 +297,13 @@ def stores_to_shared(loop: Any, besides: set[Any]) -> bool:
     return any(ref_space(op.operands[1].type) == SMEM for op in stores if op not in besides)
 
 
-def drop_fences(loop: Any) -> None:
-    """Takes away the fences of a loop in which threads no longer store to shared memory."""
-    if stores_to_shared(loop, set()):
-        return
-    for op in list(walk(loop.regions[0].blocks[0])):
-        if op.name == "mgpu.fence_async" and WHY not in op.attributes:
+def fences_in(loop: Any) -> list[Any]:
+    """The fences of a loop."""
+    return [op for op in walk(loop.regions[0].blocks[0]) if op.name == "mgpu.fence_async"]
+
+
+def drop_fences(loop: Any, fences: list[Any]) -> None:
+    """Takes away fences of a loop if threads no longer store to shared memory in it."""
+    if not stores_to_shared(loop, set()):
+        for op in fences:
             op.erase()

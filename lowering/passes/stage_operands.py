@@ -26,7 +26,7 @@ from typing import Any
 
 from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.dot_layouts import K_BYTES, WgmmaPlan
-from mosaic_gpu.dialect.ops_matmul import FenceAsyncOp
+from mosaic_gpu.dialect.ops_matmul import fence_async
 from mosaic_gpu.dialect.ops_tile import SliceOp
 from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, tile_type
 from mosaic_gpu.lowering.dots import DotFacts, instruction_columns
@@ -240,13 +240,13 @@ def _stage_both(op: Any, facts: DotFacts, plan: WgmmaPlan, start: int, count: in
             if fits:
                 staged.known[_key(value, place)] = point.block, view
             if point != op:
-                FenceAsyncOp()
+                fence_async("matrix units read what threads stored")
                 staged.num_bytes -= place.num_bytes
             else:
                 is_fenced = False
     if not is_fenced:
         with ir.InsertionPoint(op), op.location:
-            FenceAsyncOp()
+            fence_async("matrix units read what threads stored")
 
 
 def _is_as_given(value: Any, facts: DotFacts, is_lhs: bool, place: Staging) -> bool:

@@ -20,11 +20,12 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.attrs import layout_of
 from mosaic_gpu.dialect.ops_async import AsyncStoreOp, AsyncWaitStoresOp
+from mosaic_gpu.dialect.ops_matmul import fence_async
 from mosaic_gpu.dialect.types import element_of, is_tile
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.effects import Memories
-from mosaic_gpu.lowering.passes.pipeline_loops import RESERVE_BYTES, barrier, fence
+from mosaic_gpu.lowering.passes.pipeline_loops import RESERVE_BYTES, barrier
 from mosaic_gpu.lowering.passes.plan_shared_memory import shared_bytes
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels, walk
 from mosaic_gpu.lowering.swizzles import PERIOD_ROWS, SWIZZLE, Panels, swizzle_for
@@ -89,7 +90,7 @@ def _try(kernel: Any, store: Any, limit_bytes: int) -> None:
         if shared_bytes(kernel) > limit_bytes:
             _undo(memory, box)
             return
-        fence("copies read what threads stored")
+        fence_async("copies read what threads stored")
         barrier("copies read what all threads stored")
         AsyncStoreOp(box, dest)
         AsyncWaitStoresOp()

@@ -24,6 +24,7 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import arith, ir, scf
 from mosaic_gpu.dialect.dot_layouts import WARPGROUP_WARPS
 from mosaic_gpu.dialect.ops_async import BarrierArriveOp, BarrierInitOp, BarrierWaitOp, SpecializeOp
+from mosaic_gpu.dialect.ops_matmul import fence_async
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.diagnostics import location_source
 from mosaic_gpu.lowering.jaxpr import emit
@@ -39,7 +40,7 @@ from mosaic_gpu.lowering.passes.pipeline_loops import (
     choose_stages,
     copied,
     drop_fences,
-    fence,
+    fences_in,
     place_in_ring,
     stores_to_shared,
 )
@@ -124,7 +125,7 @@ def _specialize(kernel: Any, loops: list[_Loop], groups: int) -> None:
     producer, consumer = (region.blocks.append() for region in op.regions)
     with ir.InsertionPoint(op), kernel.location:
         rings = [_rings(loop, groups * WARPGROUP_WARPS) for loop in loops]
-        fence("shared memory is written by copies next")
+        fence_async("shared memory is written by copies next")
         barrier("the mbarriers are made")
     anchor = _anchor(consumer)
     for original in originals:
@@ -177,16 +178,17 @@ def _is_argument(value: ir.Value) -> bool:
 def _consume(loop: _Loop, ring: Ring, empty: ir.Value) -> None:
     body = loop.op.regions[0].blocks[0]
     by_threads = any(c.is_read_by_threads for c in loop.found)
+    fences = fences_in(loop.op)
     with ir.InsertionPoint(body.operations[0]), loop.op.location:
         number = Steps(loop.op).number(body.arguments[0])
         stage, parity = place_in_ring(number, loop.stages)
         BarrierWaitOp(ring.full, stage, parity)
         ring.take(stage)
-    drop_fences(loop.op)
+    drop_fences(loop.op, fences)
     in_flight = not by_threads and keep_in_flight(loop.op)
     with ir.InsertionPoint(terminator(body)), loop.op.location:
         if by_threads:
-            fence("threads have read the stage that copies write next")
+            fence_async("threads have read the stage that copies write next")
         if in_flight:
             _release_step_before(number, loop.stages, empty)
         else:
