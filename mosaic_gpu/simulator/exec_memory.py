@@ -281,7 +281,7 @@ def _agreeing(index: Array, values: list[Array], n: int) -> Array | None:
     places = np.broadcast_to(index, n)
     order = np.argsort(places, kind="stable")
     ends = np.append(places[order][1:] != places[order][:-1], True)
-    last = order[ends]
+    last: Array = order[ends]
     if len(last) == n:
         return None
     final = np.repeat(last, np.diff(np.flatnonzero(np.append(True, ends))))
@@ -289,7 +289,8 @@ def _agreeing(index: Array, values: list[Array], n: int) -> Array | None:
         bits = np.broadcast_to(value, n)
         if (bits[order] != bits[final]).any():
             return None
-    return np.sort(last)
+    last.sort()
+    return last
 
 
 def _store_uninitialised(
