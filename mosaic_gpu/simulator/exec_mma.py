@@ -108,7 +108,8 @@ def exec_mma(d: Decoder) -> Operation:
         raise d.refuse()
     product = Product(*parse_shape(d, words[0]), (words[3], words[4], words[5], words[6]), saturate, operation)
     kind = product.types[1]
-    if (product.m, product.n, product.k) not in _SHAPES.get(_FAMILY.get(kind, kind), ()) or not product.allowed():
+    fits = product.allowed() and words[3] == words[6]
+    if (product.m, product.n, product.k) not in _SHAPES.get(_FAMILY.get(kind, kind), ()) or not fits:
         raise d.refuse("this shape with these types")
     require_warp(d)
     d.count(4)
