@@ -1,9 +1,15 @@
-"""The kernels that the benchmarks compile: softmax, layer norm and a chain of elementwise operations."""
+"""The kernels that the benchmarks compile.
+
+Softmax, layer norm, a chain of elementwise operations, and the examples' matmul and attention.
+"""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +17,11 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
+
+MATMUL_BLOCK = (128, 256, 64)
+"""Rows, columns and depth of a step."""
+ATTENTION_BLOCK = (128, 128, 128)
+"""Queries, keys and the head dimension."""
 
 
 def softmax_kernel(x_ref: Any, o_ref: Any) -> None:
@@ -81,6 +92,33 @@ def _chain() -> Benchmark:
     return Benchmark("chain", call, (_f32(1 << 20), _f32(1 << 20)))
 
 
+def _bf16(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def _example(name: str) -> Callable[..., Any]:
+    """The function of an example that is called like its file."""
+    sys.path.append(str(Path(__file__).parents[1] / "examples"))
+    try:
+        return getattr(__import__(name), name)  # type: ignore[no-any-return]
+    finally:
+        sys.path.pop()
+
+
+def matmul() -> Benchmark:
+    """A bf16 matmul of 4096 cubed, written as one would for any GPU."""
+    call = functools.partial(_example("matmul"), block=MATMUL_BLOCK)
+    return Benchmark("matmul", call, (_bf16(4096, 4096), _bf16(4096, 4096)))
+
+
+def attention() -> Benchmark:
+    """Full attention of 16 heads over 4096 tokens in bf16."""
+    queries, keys, d = ATTENTION_BLOCK
+    call = functools.partial(_example("flash_attention"), block=(queries, keys))
+    return Benchmark("attention", call, (_bf16(1, 16, 4096, d),) * 3)
+
+
 def benchmarks() -> list[Benchmark]:
     """All of them."""
-    return [_rows(softmax_kernel, "softmax", 1000), _rows(layer_norm_kernel, "layer_norm", 1024, vectors=2), _chain()]
+    rows = [_rows(softmax_kernel, "softmax", 1000), _rows(layer_norm_kernel, "layer_norm", 1024, vectors=2)]
+    return [*rows, _chain(), matmul(), attention()]
