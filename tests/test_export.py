@@ -100,3 +100,27 @@ def test_for_the_cpu_there_is_no_export() -> None:
 def test_a_fault_is_found_while_exporting() -> None:
     with pytest.raises(mosaic_gpu.KernelError, match="grid bound of dimension 0"):
         export.export(jax.jit(lambda x: plus_one(x, grid=(-1,))), platforms=["cuda"])(X)
+
+
+def test_a_computed_bound_is_an_operand_and_the_grid_fills_the_gpu() -> None:
+    def blocks(n: Any, x: Any) -> Any:
+        spec = pl.BlockSpec((8,), lambda i: (i,))
+        return plus_one(x, grid=(n,), in_specs=[spec], out_specs=spec, input_output_aliases={0: 0})
+
+    x = np.zeros(64, np.float32)
+    line = _custom_call(jax.jit(blocks).trace(np.int16(3), x).lower(lowering_platforms=("cuda",)).as_text())
+    assert "(tensor<i32>, tensor<64xf32>) -> tensor<64xf32>" in line
+    assert re.search(r"output_operand_alias<[^>]*operand_index = 1", line)
+    used = mosaic_gpu.compile(blocks, np.int16(3), x).resources
+    assert used.registers <= 64
+    assert re.search(rf"grid = (dense<\[|array<i64: ){132 * 32}, 1, 1", line)
+
+
+def test_a_bound_of_zero_that_is_known_with_one_that_is_not_launches_nothing() -> None:
+    def blocks(n: Any, x: Any) -> Any:
+        spec = pl.BlockSpec((8,), lambda i, j: (i,))
+        return plus_one(x, grid=(n, 0), in_specs=[spec], out_specs=spec)
+
+    x = np.zeros(64, np.float32)
+    assert CUSTOM_CALL_TARGET not in jax.jit(blocks).trace(3, x).lower(lowering_platforms=("cuda",)).as_text()
+    assert np.isnan(jax.jit(blocks)(3, x)).all()

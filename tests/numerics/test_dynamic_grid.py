@@ -394,3 +394,50 @@ def test_masked_stores_leave_out_what_is_beyond_the_end(n: int) -> None:
     assert plan_grid(traced).limits == (2**24,)
     expected = np.where(np.arange(1000) < 128 * n, x + 1, np.float32(np.nan))
     np.testing.assert_array_equal(jax.jit(kernel)(n, x), expected)
+
+
+# Matrix products, whose loads are under way while the last ones are used, in a walk over tiles.
+
+
+def product(n: Any, x: Any, y: Any, **choices: Any) -> Any:
+    """The first n row-blocks (64) of `x` times `y`."""
+
+    def body(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
+        @pl.when(pl.program_id(2) == 0)
+        def _() -> None:
+            acc_ref[...] = jnp.zeros_like(acc_ref)
+
+        acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+
+        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+        def _() -> None:
+            o_ref[...] = acc_ref[...].astype(o_ref.dtype)
+
+    (m, k), width = x.shape, y.shape[1]
+    return pl.pallas_call(
+        body,
+        jax.ShapeDtypeStruct((m, width), x.dtype),
+        grid=(n, width // 64, k // 32),
+        in_specs=[pl.BlockSpec((64, 32), lambda i, j, s: (i, s)), pl.BlockSpec((32, 64), lambda i, j, s: (s, j))],
+        out_specs=pl.BlockSpec((64, 64), lambda i, j, s: (i, j)),
+        scratch_shapes=[plgpu.SMEM((64, 64), jnp.float32)],
+        compiler_params=mosaic_gpu.CompilerParams(**choices),
+    )(x, y)
+
+
+@pytest.mark.parametrize("stages", [None, 1, 3])
+def test_a_pipelined_product_is_right_for_any_number_of_blocks_and_row_blocks(stages: int | None) -> None:
+    x, y = random(300, 160).astype(np.float16), random(160, 192).astype(np.float16)
+    expected = x.astype(np.float32) @ y.astype(np.float32)
+
+    def kernel(n: Any, x: Any, y: Any) -> Any:
+        return product(n, x, y, max_concurrent_steps=stages)
+
+    (traced,) = mosaic_gpu.trace_calls(kernel, 5, x, y)
+    for blocks, n in ((1, 5), (2, 5), (7, 3), (132, 5), (132, 0)):
+        program = dataclasses.replace(compilation_of(traced).program, grid=(blocks, 1, 1))
+        operands = [np.full((), n, np.int32), x, y]
+        (result,), _ = run_program(program, SimulatedRuntime().load(program), operands)
+        done = min(64 * n, 300)
+        np.testing.assert_allclose(result[:done].astype(np.float32), expected[:done], rtol=1e-2, atol=5e-2)
+        assert np.isnan(result[done:].astype(np.float32)).all()
