@@ -151,3 +151,16 @@ def test_a_barrier_that_never_completes_is_a_deadlock_with_a_table() -> None:
     assert "deadlock: 128 of 128 threads wait" in text
     assert "wait for phase parity 0 of the mbarrier at byte 0 of the shared memory of block 0" in text
     assert "(phase parity 0, 1 of 3 arrived, tx-count 16), PTX line" in text
+
+
+def test_waiting_costs_nothing() -> None:
+    body = (
+        INIT.format(count=1)
+        + """mov.u32 %r9, 0; @!%p0 bra WAITING; mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 3000;
+    @%p2 bra L; mbarrier.arrive.shared.b64 _, [%r1]; bra DONE; WAITING:"""
+        + WAIT.format(parity=0)
+        + "DONE:"
+    )
+    out = np.zeros(512, np.uint32)
+    result = launch(body + "\nst.global.u32 [%a1], %r9;", [out], block=512, declarations=SHARED)
+    assert result.instructions < 3 * 3000 + 40 * 512
