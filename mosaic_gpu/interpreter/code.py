@@ -137,7 +137,9 @@ class Code:
 
 
 def _rule_of(equation: Equation) -> tuple[Any, bool]:
-    name = equation.name
+    # Some primitives of jax 0.11 end in _p, and lose it in 0.12.
+    known = (*registry.EVALUATES, *registry.EXECUTES, *registry.EXPANDS)
+    name = next((n for n in (equation.name, f"{equation.name}_p") if n in known), equation.name)
     if name in registry.EVALUATES:
         return registry.EVALUATES[name], False
     if name in registry.EXECUTES:
