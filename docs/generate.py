@@ -47,7 +47,14 @@ _KINDS = {
     ext.RegionDef: "region",
     ext.ParamDef: "parameter",
 }
-_CONSTRAINTS = {"Any": "", "ArrayAttr": "array", "IntegerAttr": "integer", "StringAttr": "string", "TypeAttr": "type"}
+_CONSTRAINTS = {
+    "Any": "",
+    "ArrayAttr": "array",
+    "IntegerAttr": "integer",
+    "LayoutAttr": "layout",
+    "StringAttr": "string",
+    "TypeAttr": "type",
+}
 
 
 def dialect_page() -> str:
