@@ -84,7 +84,7 @@ typedef struct {
 // CUstreamCaptureMode
 enum : int { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 
-typedef struct alignas(64) {
+typedef struct alignas(128) {
   std::uint64_t opaque[16];
 } CUtensorMap;
 

@@ -1,6 +1,7 @@
 """Tensor maps for the arrays of a launch (CUDA driver API, "Tensor Map Object Management").
 
-The driver is called through ctypes: a map must start at a multiple of 64 bytes, and the objects of cuda-python do not.
+The driver is called through ctypes: a map must start at a multiple of 128 bytes (64 before CUDA 13), and the objects of
+cuda-python do not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from mosaic_gpu.lowering.tensor_maps import MAP_BYTES, TensorMapFacts
 from mosaic_gpu.runtime import driver
 
-_ALIGNMENT = 64
+_ALIGNMENT = 128
 _TYPES = {1: "UINT8", 2: "UINT16", 4: "UINT32", 8: "UINT64"}
 _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 

@@ -225,7 +225,7 @@ def install() -> Driver:
 
 
 def build_host_launcher() -> Path:
-    """The launcher with the handler `MosaicGpuKernelOnHost`, for XLA's CPU client; `install` comes before its loading."""
+    """The launcher with the handler `MosaicGpuKernelOnHost` for XLA's CPU client; `install` comes first."""
     import jax
 
     sources = [*sorted(HEADERS.glob("*.cc")), Path(__file__).parent / "native" / "host_handler.cc"]

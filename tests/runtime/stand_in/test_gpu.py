@@ -366,7 +366,8 @@ def test_host_arrays_cannot_be_captured(driver: Driver) -> None:
 
 _CALLS = (
     "cuMemAlloc", "cuMemcpyHtoD", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncGetAttribute", "cuFuncSetAttribute",
-    "cuThreadExchangeStreamCaptureMode", "cuTensorMapEncodeTiled", "cuLaunchKernel", "cuStreamSynchronize", "cuMemcpyDtoH",
+    "cuThreadExchangeStreamCaptureMode", "cuTensorMapEncodeTiled", "cuLaunchKernel", "cuStreamSynchronize",
+    "cuMemcpyDtoH",
 )  # fmt: skip
 
 
