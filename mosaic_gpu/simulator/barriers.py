@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.ptx import Instruction
 
 if TYPE_CHECKING:
-    from mosaic_gpu.simulator.frame import Frame
     from mosaic_gpu.simulator.wave import Wave
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -128,6 +128,8 @@ class Barriers:
             return []
         released: list[tuple[int, Array]] = []
         kept: list[_Waiting] = []
+        if len(state.waiting) > 1:
+            self._check_aligned(state, done)
         results = self._reduce(state, done)
         for waiting in state.waiting:
             free = done[self.wave.block_of[waiting.threads]]
@@ -150,6 +152,24 @@ class Barriers:
         if not kept and not state.arrived.any():
             del self.states[number]
         return released
+
+    def _check_aligned(self, state: _State, done: Array) -> None:
+        """The threads of a warp must execute the same aligned barrier (PTX ISA, "bar")."""
+        first: dict[int, Instruction] = {}
+        for waiting in state.waiting:
+            instruction = waiting.instruction
+            if instruction.opcode != "bar" and "aligned" not in instruction.modifiers:
+                continue
+            threads = waiting.threads[done[self.wave.block_of[waiting.threads]]]
+            for warp in np.unique(self.wave.warp_of[threads]).tolist():
+                other = first.setdefault(warp, instruction)
+                if other is not instruction:
+                    thread = int(threads[np.argmax(self.wave.warp_of[threads] == warp)])
+                    frame = Frame(self.wave, np.array([thread]), 1, self.wave.slots)
+                    raise frame.error(
+                        instruction, f"the threads of a warp wait at different aligned barriers: the others at PTX line "
+                        f"{other.line}", 0, hint="barrier.sync without .aligned, or one barrier for the whole warp",
+                    )  # fmt: skip
 
     def _reduce(self, state: _State, done: Array) -> dict[str, Array]:
         """Per block, how many of the waiting threads' predicates hold, and whether any or all do."""

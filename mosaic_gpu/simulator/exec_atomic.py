@@ -13,9 +13,16 @@ import numpy as np
 
 from mosaic_gpu.simulator import halves
 from mosaic_gpu.simulator.exec_cluster import reduce_async
-from mosaic_gpu.simulator.exec_memory import access_of, fetch, note_write, place_name, take_hints, take_order
-from mosaic_gpu.simulator.memory import Access, Region
-from mosaic_gpu.simulator.ptx import TYPES, Sink
+from mosaic_gpu.simulator.exec_memory import (
+    access_of,
+    check_written,
+    note_write,
+    place_name,
+    take_hints,
+    take_order,
+    vector_count,
+)
+from mosaic_gpu.simulator.ptx import TYPES, Sink, Vector
 from mosaic_gpu.simulator.registry import Decoder, Operation, instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -24,6 +31,11 @@ _UNORDERED: dict[str, Any] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }  # fmt: skip
+
+
+#: (type, elements) of the vectors.
+_VECTORS = {("f32", 2), ("f32", 4), *((k, n) for k in ("f16", "bf16") for n in (2, 4, 8)),
+            *((k, n) for k in ("f16x2", "bf16x2") for n in (2, 4))}  # fmt: skip
 
 
 @instruction("atom")
@@ -45,8 +57,11 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
     take_hints(d)
     name, kind = d.one_of(_NAMES), d.type()
     d.flag("noftz")
-    if not name or d.one_of(("v2", "v4", "v8")) or (kind == "b128" and name not in ("exch", "cas")):
+    if not name or (kind == "b128" and name not in ("exch", "cas")):
         raise d.refuse()
+    count = vector_count(d)
+    if count > 1:
+        return _vector(d, at, target, space, name, kind, count)
     d.count(at + 2, at + 3)
     storage = f"b{8 * TYPES[kind].itemsize}" if ("f" in kind and "x2" in kind) or kind in ("f16", "bf16") else kind
     access = access_of(d, at, space, TYPES[kind].itemsize, place_name(space, "atomic"))
@@ -63,7 +78,8 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
                       for a in operands]  # fmt: skip
             index = np.broadcast_to(index, n)
             memory = region.typed(TYPES[storage], 1)
-            _require_written(access, region, index, TYPES[storage], frame, chosen)
+            if region.shadow is not None:
+                check_written(access, region, index, None, frame, chosen)
             if frame.wave.races is not None:
                 note_write(access, region, index, frame, chosen)
             if quick is not None:
@@ -76,11 +92,36 @@ def _atomic(d: Decoder, at: int, target: Any) -> Operation:
     return run
 
 
-def _require_written(
-    access: Access, region: Region, index: Array, dtype: np.dtype[Any], frame: Any, chosen: Array | None
-) -> None:
-    if region.shadow is not None:
-        fetch(access, region, index, dtype, 1, frame, chosen)
+def _vector(d: Decoder, at: int, target: Any, space: str, name: str, kind: str, count: int) -> Operation:
+    """atom and red with .v2, .v4 or .v8, on global memory: each element is updated on its own (PTX ISA, "atom")."""
+    names = ("add",) if kind == "f32" else ("add", "min", "max")
+    if space not in ("", "global") or name not in names or (kind, count) not in _VECTORS:
+        raise d.refuse("this vector")
+    d.count(at + 2)
+    bits = f"b{8 * TYPES[kind].itemsize}"
+    storage = kind if kind == "f32" else bits
+    access = access_of(d, at, space, TYPES[kind].itemsize * count, place_name(space, "atomic"))
+    items = d.vector(at + 1)
+    results = [d.destination(item, bits) for item in target.items] if isinstance(target, Vector) else []
+    if len(items) != count or len(results) not in (0, count):
+        raise d.fail(f"vectors of {count} expected")
+    sources = [d.source(item, storage) for item in items]
+    update = _update(name, kind)
+
+    def run(slots: list[Array], frame: Any) -> None:
+        for region, index, chosen in access.reach(slots, frame):
+            access.written(region, frame)
+            if frame.wave.races is not None:
+                note_write(access, region, index, frame, chosen)
+            n = frame.n if chosen is None else len(chosen)
+            memory = region.typed(TYPES[storage], count)
+            for i, source in enumerate(sources):
+                value = slots[source] if chosen is None or len(slots[source]) == 1 else slots[source][chosen]
+                old = in_turns(memory[:, i], np.broadcast_to(index, n), [np.broadcast_to(value, n)], update)
+                if results:
+                    slots[results[i]][... if chosen is None else chosen] = old.view(TYPES[bits])
+
+    return run
 
 
 def _update(name: str, kind: str) -> Any:

@@ -124,7 +124,7 @@ def fetch(
     """The elements at `index`; raises SimulationError for memory that was never written."""
     window = window_slice(index, frame.wave.iota)
     if region.shadow is not None:
-        _check_written(access, region, index, window, frame, chosen)
+        check_written(access, region, index, window, frame, chosen)
     if frame.wave.races is not None:
         note_read(access, region, index if window is None else window, frame, chosen)
     memory = region.typed(dtype, count)
@@ -149,9 +149,10 @@ def note_write(access: Access, region: Region, where: Any, frame: Any, chosen: A
     races.write(access, region, where, frame, chosen)
 
 
-def _check_written(
+def check_written(
     access: Access, region: Region, index: Array, window: slice | None, frame: Any, chosen: Array | None
 ) -> None:
+    """Raises SimulationError, or marks the targets of a load, for memory that was never written."""
     width = access.total
     unit = np.dtype(f"u{min(width, 8)}")
     shadow = region.typed(unit, max(1, width // 8), shadow=True)

@@ -36,10 +36,10 @@ class AsynchronousAccesses:
 
     def _access(self, instruction: Instruction) -> Access:
         """The access that stands for an instruction, numbered among the kernel's."""
-        access = self.made.get(instruction.line)
+        access = self.made.get(id(instruction))
         if access is None:
             what = "the operand of wgmma" if instruction.opcode == "wgmma" else "the asynchronous copy"
-            access = self.made[instruction.line] = Access(instruction, "shared", 0, 0, 1, what)
+            access = self.made[id(instruction)] = Access(instruction, "shared", 0, 0, 1, what)
             self.races.accesses.append(access)
             access.number = len(self.races.accesses)
         return access

@@ -68,7 +68,7 @@ class RegisterHazards:
         operands = [o if isinstance(o, Vector) else Vector(()) for o in instruction.operands[:2]]
         sides = [frozenset((block.function, r.name) for r in registers(o)) for o in operands]
         self.operations[block.index] = instruction
-        self.accumulators[instruction.line], self.inputs[instruction.line] = sides
+        self.accumulators[id(instruction)], self.inputs[id(instruction)] = sides
 
     def start_wave(self, wave: Wave) -> None:
         """New threads: none of them has executed a wgmma.fence."""
@@ -87,7 +87,7 @@ class RegisterHazards:
         if late.any():
             raise self._missing_fence(instruction, frame, late, "before the first wgmma")
         if self.dirty:
-            for key in self.accumulators[instruction.line] | self.inputs[instruction.line]:
+            for key in self.accumulators[id(instruction)] | self.inputs[id(instruction)]:
                 late = self.dirty[key][frame.ids] if key in self.dirty else late
                 if late.any():
                     raise self._missing_fence(instruction, frame, late, f"after {_name(key)} was written")
@@ -113,8 +113,8 @@ class RegisterHazards:
         pending = self.wave.warpgroups.pending
         for use in uses:
             for operation in pending:
-                line = operation.operation.instruction.line
-                clash = (use.reads | use.writes) & self.accumulators[line] or use.writes & self.inputs[line]
+                key_of = id(operation.operation.instruction)
+                clash = (use.reads | use.writes) & self.accumulators[key_of] or use.writes & self.inputs[key_of]
                 if clash:
                     self._check(use, operation.operation.instruction, operation.threads, min(clash), frame)
             for key in use.writes:
