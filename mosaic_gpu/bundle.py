@@ -112,6 +112,9 @@ class Bundle(Mapping[str, BundledKernel]):
             raise KernelError(f"the bundle {self.folder} has no kernel {name!r}", got=f"kernels: {names}")
         return self.kernels[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.kernels
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.kernels)
 

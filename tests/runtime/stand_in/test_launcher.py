@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +22,7 @@ from mosaic_gpu.launcher import CUSTOM_CALL_TARGET, register_library
 from mosaic_gpu.registration import _custom_call_attributes, _map_numbers
 from mosaic_gpu.runtime.gpu_kernel import GpuKernel
 from tests.support import gpu_kernels
-from tests.support.stand_in import Driver, build_host_launcher, install
+from tests.support.stand_in import ROOT, Driver, build_host_launcher, install
 
 X = np.random.default_rng(1).normal(size=64).astype(np.float32)
 F32 = 11
@@ -247,6 +250,38 @@ def test_a_fault_of_the_kernel_is_the_streams_error(driver: Driver) -> None:
         launch(kernel, X)
     with pytest.raises(jax.errors.JaxRuntimeError, match="CUDA_ERROR_LAUNCH_FAILED"):
         launch(kernel, X)
+
+
+_FRESH = """
+import sys
+from pathlib import Path
+import numpy as np
+from jax import export
+from mosaic_gpu.launcher import CUSTOM_CALL_TARGET, register_library
+from tests.support.stand_in import build_host_launcher, install
+
+driver, folder = install(), Path(sys.argv[1])
+driver.add((folder / "cubin").read_bytes(), (folder / "ptx").read_text(), [256] * 3)
+register_library(build_host_launcher(), "MosaicGpuKernelOnHost", CUSTOM_CALL_TARGET, "Host")
+exported = export.deserialize(bytearray((folder / "exported").read_bytes()))
+x = np.arange(64, dtype=np.float32)
+np.testing.assert_array_equal(exported.call(x, x), x * 2)
+assert not [name for name in sys.modules if name.startswith(("torch_mlir", "mosaic_gpu.dialect"))]
+print([name for name, *_ in driver.launches])
+"""
+
+
+def test_an_exported_program_runs_in_a_fresh_process(driver: Driver, tmp_path: Path) -> None:
+    compiled = mosaic_gpu.compile(_plus, X, X)
+    checks = [export.DisabledSafetyCheck.platform()]
+    exported = export.export(jax.jit(_plus), platforms=["cuda"], disabled_checks=checks)(X, X)
+    (tmp_path / "exported").write_bytes(exported.serialize())
+    (tmp_path / "cubin").write_bytes(compiled.cubin)
+    (tmp_path / "ptx").write_text(compiled.ptx)
+    command = [sys.executable, "-c", _FRESH, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['plus']\n"
 
 
 def test_the_attributes_of_the_tests_are_those_of_the_compiler(driver: Driver) -> None:
