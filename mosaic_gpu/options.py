@@ -19,12 +19,13 @@ class CompilerParams(CompilerParamsBase):
 
     Attributes:
       num_warps: warps of 32 threads in a block (1, 2, 4, 8, 16 or 32); None chooses by the tiles' sizes.
-      approx_math: whether the hardware's approximate functions may stand in for accurate ones.
+      approx_math: whether the hardware's approximate functions may stand in for accurate ones, and multiply-adds, which
+        round once, for products and sums.
       dimension_semantics: "parallel" or "sequential" for each grid dimension; None infers them.
       target: the GPU architecture, for instance "sm_90a"; None takes the default, "sm_90a".
       dynamic_grid: "refuse" makes a traced grid bound an error even where it could work.
-      max_concurrent_steps: the most steps of a sequential grid dimension or loop whose loads are under way at once; None
-        takes as many as fit, up to 4; 1 leaves the loads where they are.
+      max_concurrent_steps: the most steps of a sequential grid dimension or loop whose loads are under way at once;
+        None takes as many as fit, up to 4; 1 leaves the loads where they are.
       warp_specialize: whether warps of their own start the copies of such a loop; None decides by what pays.
 
     The values are checked together with the kernel, before it is compiled.

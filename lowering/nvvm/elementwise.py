@@ -35,8 +35,13 @@ def convert_elementwise(conversion: Conversion, op: Any) -> list[ir.Value]:
     if not is_selectable(operation.name, *elements):
         raise UnsupportedError(f"{operation.name} from {elements[0]} to {elements[1]}")
     attributes = {key: operation.attributes[key] for key in operation.attributes}
+    if conversion.options.approx_math and operation.name in _FUSED:
+        attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<contract>")
     return list(emit.op(operation.name, results, operands, attributes).results)
 
+
+_FUSED = frozenset({"arith.mulf", "arith.addf", "arith.subf"})
+"""What `approx_math` lets LLVM make multiply-adds of, which round once instead of twice."""
 
 _SIGNED_COMPARISONS = range(2, 6)
 """arith's numbers of slt, sle, sgt and sge."""
