@@ -89,11 +89,18 @@ def check_num_warps(num_warps: Any) -> None:
 
 
 def check_switches(choices: Any) -> None:
-    """`approx_math` and `dynamic_grid` hold one of their values."""
+    """`approx_math`, `dynamic_grid`, `warp_specialize` and `max_concurrent_steps` hold one of their values."""
     if type(choices.approx_math) is not bool:
         raise KernelError("approx_math is not a bool", got=repr(choices.approx_math), expected="True or False")
     if choices.dynamic_grid not in ("allow", "refuse"):
         raise KernelError("dynamic_grid is not known", got=repr(choices.dynamic_grid), expected="'allow' or 'refuse'")
+    if choices.warp_specialize is not None and type(choices.warp_specialize) is not bool:
+        raise KernelError(
+            "warp_specialize is not a bool", got=repr(choices.warp_specialize), expected="None, True or False"
+        )
+    steps = choices.max_concurrent_steps
+    if steps is not None and (type(steps) is not int or steps < 1):
+        raise KernelError("max_concurrent_steps is not a number of steps", got=repr(steps), expected="None, 1, 2, ..")
 
 
 def check_call(params: Mapping[str, Any]) -> None:

@@ -278,3 +278,12 @@ def test_warps_of_their_own_are_refused_where_there_is_nothing_to_copy() -> None
     with pytest.raises(mosaic_gpu.UnsupportedError, match="no loop of copies") as caught:
         ir_of(call, x)
     assert "test_pipelining.py" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("choice", "value"), [("max_concurrent_steps", 0), ("max_concurrent_steps", 2.0), ("warp_specialize", 1)]
+)
+def test_choices_that_are_none_are_refused_before_anything_is_lowered(choice: str, value: Any) -> None:
+    call = rows_summed(5, (16, 64), counted=False, **{choice: value})
+    with pytest.raises(mosaic_gpu.KernelError, match=choice):
+        ir_of(call, np.zeros(1, np.int32), values((80, 64)))
