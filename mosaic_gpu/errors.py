@@ -6,7 +6,7 @@ line of the user's kernel.  The five classes say whose turn it is:
 * `KernelError`       the kernel is wrong: its author mends it.
 * `UnsupportedError`  the kernel is right, this version cannot do it.
 * `ToolError`         ptxas, nvJitLink, the driver or another tool failed.
-* `SimulationError`   the simulator found a fault in the running program.
+* `SimulationError`   the simulator or the interpreter found a fault in the running program.
 * `InternalError`     a fault of this package: please report it.
 """
 
@@ -91,7 +91,7 @@ class ToolError(MosaicGpuError, RuntimeError):
 
 
 class SimulationError(MosaicGpuError, RuntimeError):
-    """The simulator found a fault in the program it ran."""
+    """The simulator, or the interpreter, found a fault in the program it ran."""
 
 
 class InternalError(MosaicGpuError, RuntimeError):

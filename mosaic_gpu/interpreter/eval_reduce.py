@@ -45,10 +45,10 @@ def identity(name: str, dtype: Any) -> Any:
     return np.asarray({"max": info.min, "min": info.max, "and": -1 if info.min else info.max}[name]).astype(dtype)
 
 
-@evaluates(*(f"reduce_{name}" for name in _UFUNCS))
+@evaluates(*(f"{prefix}reduce_{name}" for name in _UFUNCS for prefix in ("", "mosaic_gpu_")))
 def eval_named_reduction(equation: Equation, x: Any, *, axes: Sequence[int], **_: Any) -> Any:
     """Sums and products of small floats are kept in float32, of float32 in float64, and rounded once."""
-    name = equation.name.removeprefix("reduce_")
+    name = equation.name.removeprefix("mosaic_gpu_").removeprefix("reduce_")
     work, ufunc = _work(name, x)
     start = {"initial": identity(name, work.dtype)} if work.size == 0 else {}
     result = ufunc.reduce(work, axis=tuple(axes), dtype=work.dtype, **start)

@@ -31,11 +31,24 @@ def exec_atomic_rmw(thread: Any, equation: Equation, *values: Any, args_tree: An
     """`ref[indices] = op(ref[indices], value)`, giving what was there; elements come in row-major order."""
     thread.pause()
     ref, transforms, value, mask = jax.tree_util.tree_unflatten(args_tree, values)
+    return _rmw(thread, select(thread, ref, transforms, writes=True), value, mask, atomic_type)
+
+
+@executes("mgpu_atomic_store")
+def exec_atomic_store(thread: Any, equation: Equation, *values: Any, args_tree: Any, atomic_type: Any) -> list[Any]:
+    """`plgpu.atomic_add(ref, value)` and its kin: the same, and nobody asks for what was there."""
+    thread.pause()
+    ref, transforms, value, *_ = jax.tree_util.tree_unflatten(args_tree, values)
+    _rmw(thread, select(thread, ref, transforms or (), writes=True), value, None, atomic_type)
+    return []
+
+
+def _rmw(thread: Any, selection: Any, value: Any, mask: Any, atomic_type: Any) -> Any:
     operation = _OPERATIONS[str(getattr(atomic_type, "value", atomic_type))]
-    selection = select(thread, ref, transforms, writes=True)
     old = _untracked(thread, selection)
     if not isinstance(selection, Places) or len(np.unique(selection.numbers)) == selection.numbers.size:
         selection.write(np.asarray(operation(*widen(old, value))).astype(selection.dtype), mask)
+        _mark(selection, mask)
         return old
     old, updates = np.array(old), np.broadcast_to(value, selection.shape)
     where = np.broadcast_to(True if mask is None else mask, selection.shape)
@@ -44,7 +57,13 @@ def exec_atomic_rmw(thread: Any, equation: Equation, *values: Any, args_tree: An
         old[place] = one.read()
         if where[place]:
             one.write(np.asarray(operation(*widen(old[place], updates[place]))).astype(selection.dtype))
+    _mark(selection, mask)
     return old
+
+
+def _mark(selection: Any, mask: Any) -> None:
+    if selection.memory.written is not None:
+        selection.put(selection.memory.written, True, mask)
 
 
 def _untracked(thread: Any, selection: Any) -> Any:
@@ -62,4 +81,5 @@ def exec_atomic_cas(thread: Any, equation: Equation, ref: Any, expected: Any, va
     old = _untracked(thread, ref)
     if old == expected:
         ref.write(value)
+        _mark(ref, None)
     return old

@@ -67,6 +67,15 @@ def exec_barrier_wait(
     return []
 
 
+@executes("barrier_arrive_and_wait")
+def exec_barrier_arrive_and_wait(
+    thread: Any, equation: Equation, barriers: BarrierArray, *leaves: Any, transforms_treedef: Any, **_: Any
+) -> list[Any]:
+    """One arrival, and the wait for the phase that it belongs to."""
+    exec_barrier_arrive(thread, equation, barriers, *leaves, transforms_treedef=transforms_treedef)
+    return exec_barrier_wait(thread, equation, barriers, *leaves, transforms_treedef=transforms_treedef)
+
+
 @executes("barrier_test")
 def exec_barrier_test(
     thread: Any, equation: Equation, barriers: BarrierArray, *leaves: Any, transforms_treedef: Any
@@ -81,7 +90,12 @@ def exec_barrier_test(
 
 
 @executes(
-    "set_max_registers_p", "async_prefetch", "print_layout", "griddepcontrol_wait", "griddepcontrol_launch_dependents"
+    "set_max_registers_p",
+    "async_prefetch",
+    "print_layout",
+    "delay",
+    "griddepcontrol_wait",
+    "griddepcontrol_launch_dependents",
 )
 def exec_hint(thread: Any, equation: Equation, *_: Any, **__: Any) -> list[Any]:
     """What changes no result."""

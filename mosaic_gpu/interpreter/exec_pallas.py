@@ -81,6 +81,10 @@ def exec_run_scoped(
 
     if not names:
         scratch = make()
+        own = ("own scope", thread.number, thread.own_scopes)
+        thread.own_scopes += 1
+        for place, item in enumerate(scratch):
+            _register(thread, item, (*own, place))
         results = code.run(thread, scratch, consts)
         release_scratch(thread, scratch, equation)
         return results
@@ -106,7 +110,10 @@ def _scope_names(jaxpr: Any) -> list[str]:
 
 
 def _register(thread: Any, item: Any, key: Any) -> None:
+    """Lets other blocks of the cluster find a barrier or shared memory; registers are the thread's own."""
     holder = getattr(item, "memory", item)
+    if getattr(holder, "space", "smem") == "regs":
+        return
     holder.key = key
     thread.block.allocations[key] = holder
 

@@ -85,6 +85,14 @@ def exec_swap(thread: Any, equation: Equation, ref: Any, value: Any, *indices: A
     return old
 
 
+@executes("store")
+def exec_store(thread: Any, equation: Equation, ref: Any, value: Any, *indices: Any, tree: Any, **_: Any) -> list[Any]:
+    """`plgpu.store(ref, value)`: a write, however fast."""
+    thread.pause()
+    access.write(thread, planned(thread, equation, ref, tree, indices, writes=True), value)
+    return []
+
+
 @executes("addupdate")
 def exec_addupdate(thread: Any, equation: Equation, ref: Any, value: Any, *indices: Any, tree: Any) -> list[Any]:
     """`ref[indices] += value`; an index array that names a place twice adds twice."""

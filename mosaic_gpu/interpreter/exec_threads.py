@@ -11,7 +11,15 @@ from mosaic_gpu.interpreter.flights import Flight
 from mosaic_gpu.interpreter.registry import executes
 
 ASYNCHRONOUS = frozenset(
-    {"copy_gmem_to_smem", "copy_smem_to_gmem", "wgmma_ref", "wgmma", "barrier_arrive", "barrier_wait"}
+    {
+        "copy_gmem_to_smem",
+        "copy_smem_to_gmem",
+        "wgmma_ref",
+        "wgmma",
+        "barrier_arrive",
+        "barrier_wait",
+        "barrier_arrive_and_wait",
+    }
 )
 """Primitives in whose presence accesses have to be ordered, and are checked for it."""
 

@@ -86,6 +86,7 @@ class Thread:
       sizes: the size of each named axis.
       program_ids: its step of the grid, as the user wrote it.
       equation: what it does.
+      scopes, own_scopes: how many scopes it has entered, with the other threads of its block, or by itself.
     """
 
     def __init__(self, machine: Machine, block: Block, name: str, number: int = 0) -> None:
@@ -95,7 +96,7 @@ class Thread:
         self.program_ids: Sequence[int] = ()
         self.equation: Any = None
         self.watched = machine.reporter.watched
-        self.scopes = 0
+        self.scopes = self.own_scopes = 0
         self.greenlet: Any = None
         self.condition: Callable[[], bool] = bool
         self.waits_for: Callable[[], str] = str
