@@ -253,7 +253,8 @@ def _pipeline(loop: Any, found: list[Candidate], stages: int) -> None:
     with ir.InsertionPoint(loop), loop.location:
         ring = Ring(found, stages)
         ring.prepare()
-        fence_async("shared memory that threads used before is written by copies next")
+        if ring.full is not None:
+            fence_async("shared memory that threads used before is written by copies next")
         barrier("the mbarriers are made, and nobody uses the stages")
         total = steps.total()
         for ahead in range(stages - 1):

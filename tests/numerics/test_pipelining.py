@@ -215,6 +215,27 @@ def test_blocks_are_copied_by_what_can_copy_them(size: tuple[int, int], target: 
     np.testing.assert_array_equal(run_on_simulator(call, counts, x), expected)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_90a", "sm_100a", "sm_120a"])
+def test_a_matmul_with_its_loads_ahead_assembles_without_spilling(target: str) -> None:
+    """Fences and copies are those that the target has."""
+    x, y = values((256, 256), jnp.bfloat16), values((256, 256), jnp.bfloat16, 1)
+    kernel = mosaic_gpu.compile(matmul(256, 256, 256, (128, 128, 64), "bfloat16", target=target), x, y)
+    assert "mgpu.async" in str(kernel.ir("pipelined"))
+    assert kernel.resources.spill_store_bytes == 0
+
+
+def test_the_main_loop_of_a_matmul_is_matrix_units_and_barriers() -> None:
+    """128x256 accumulators stay in registers; nobody but the matrix units touches memory between two steps."""
+    x, y = values((128, 4096), jnp.bfloat16), values((4096, 256), jnp.bfloat16, 1)
+    kernel = mosaic_gpu.compile(matmul(128, 256, 4096, (128, 256, 64), "bfloat16"), x, y)
+    lines = [line for line in kernel.sass.splitlines() if "/*" in line]
+    first, last = (f([i for i, line in enumerate(lines) if "HGMMA" in line]) for f in (min, max))
+    loop = lines[first:last]
+    assert sum("HGMMA" in line for line in loop) == 3
+    assert not [line for line in loop if any(word in line for word in ("LDS", "STS", "LDG", "STG", "LDL", "STL"))]
+    assert kernel.resources.spill_store_bytes == 0
+
+
 def test_loops_in_loops_make_their_rings_anew() -> None:
     """The inner loop runs once for each step of the outer one, with mbarriers of its own each time."""
 
