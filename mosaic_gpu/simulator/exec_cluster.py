@@ -87,6 +87,8 @@ def exec_getctarank(d: Decoder) -> Operation:
 
 @instruction("st", dests=0)
 def exec_st(d: Decoder) -> Operation:
+    if "bulk" in d.words:
+        raise d.refuse()
     return store_async(d) if d.flag("async") else store(d)
 
 

@@ -46,7 +46,7 @@ def exec_wmma(d: Decoder) -> Operation:
         raise d.refuse()
     if what == "mma":
         return _mma(d, words)
-    which = words.pop(0)
+    which = words.pop(0) if words else ""
     if which not in (("a", "b", "c") if what == "load" else ("d",)):
         raise d.fail("a fragment expected")
     require_warp(d)
@@ -84,6 +84,8 @@ def _place(d: Decoder, which: str, shape: tuple[int, int, int], kind: str) -> _P
 def _transfer(d: Decoder, which: str, words: list[str]) -> Operation:
     """wmma.load and wmma.store: .sync.aligned.layout.shape{.ss}.type"""
     _sync(d, words)
+    if len(words) < 3:
+        raise d.refuse()
     layout, shape, kind = words.pop(0), parse_shape(d, words.pop(0)), words.pop()
     space = words.pop(0).partition("::")[0] if words else ""
     refuse_word(d, words)
