@@ -197,5 +197,5 @@ def test_blackwells_primitives_are_refused_by_name() -> None:
     def body(x_ref: Any, o_ref: Any, tmem: Any) -> None:
         o_ref[...] = plgpu.async_load_tmem(tmem)
 
-    with pytest.raises(UnsupportedError, match="tensor memory|async_load|not supported"):
+    with pytest.raises(UnsupportedError, match=r"tensor memory|async_load|not supported"):
         run(body, out=np.zeros((128, 128), np.float32), scratch=[plgpu.TMEM((128, 128), jnp.float32)])
