@@ -30,7 +30,7 @@ from mosaic_gpu.lowering.pipeline import STAGE_NAMES, compile_call
 def kernel_call(benchmark: Benchmark, approx: bool) -> KernelCall:
     """The kernel of `benchmark`, traced."""
     (call,) = trace_calls(benchmark.call, *benchmark.arguments)
-    return replace(call, options=replace(call.options, approx_math=approx))
+    return replace(call, options=replace(call.options, approx_math=approx or call.options.approx_math))
 
 
 def stage_times(call: KernelCall, repeat: int) -> dict[str, float]:

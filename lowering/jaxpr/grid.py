@@ -156,7 +156,10 @@ def _separated(block: Any, extents: tuple[int, ...]) -> set[int]:
     enumerable = math.prod(extents) <= _MAX_POINTS and all(
         isinstance(size, (Blocked, Squeezed)) for size in block.block_shape
     )
-    if len(dims) < len(extents) and enumerable and not all(is_literal(v) for v in block.index_map_jaxpr.outvars):
+    # Where all forms are known, a dimension that none of them has is not to be told, however many points are looked at.
+    hopeless = {d for d in range(len(extents)) if all(form is not None and not form[d] for form in forms)}
+    undecided = len(dims | hopeless) < len(extents)
+    if undecided and enumerable and not all(is_literal(v) for v in block.index_map_jaxpr.outvars):
         points = np.indices(extents, dtype=np.int64).reshape(len(extents), -1)
         found = evaluate(block.index_map_jaxpr, list(points))
         dims |= set() if found is None else _separated_by_enumeration(points, found)
