@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +17,7 @@ LEGACY_STREAM = 1
 """CU_STREAM_LEGACY: the stream 0 of processes that do not choose one a thread."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """An array in a GPU's memory, whoever made it.
 
     Attributes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -39,17 +37,27 @@ class Device:
     max_shared_bytes: int
     context: Any = field(repr=False)
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Inside, the context is this thread's current one."""
-        cuda = driver.bindings()
-        if int(cuda.cuCtxGetCurrent()[1]) == int(self.context):
-            yield
-            return
-        driver.call("cuCtxPushCurrent", self.context)
-        try:
-            yield
-        finally:
+    def active(self) -> InContext:
+        """A context manager: inside, the context is this thread's current one."""
+        return InContext(self.context)
+
+
+class InContext:
+    """Makes a context the thread's current one, unless it is."""
+
+    __slots__ = ("_context", "_is_pushed")
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._is_pushed = False
+
+    def __enter__(self) -> None:
+        if int(driver.call("cuCtxGetCurrent")) != int(self._context):
+            driver.call("cuCtxPushCurrent", self._context)
+            self._is_pushed = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_pushed:
             driver.call("cuCtxPopCurrent")
 
 

@@ -71,10 +71,9 @@ class GpuCaller:
         """Each operand as a view that fits; those of the host are copied to the GPU."""
         checked = []
         for i, (array, view, type_) in enumerate(zip(operands, views, self.kernel.operands, strict=True)):
-            name = f"operand {i} of kernel {self.kernel.name!r}"
             if view is None:
-                view = _copied(array, type_, place, stream, name)
-            _check_view(view, type_, place, name)
+                view = _copied(array, type_, place, stream, f"operand {i} of kernel {self.kernel.name!r}")
+            _check_view(view, type_, place, "operand", i, self.kernel.name)
             checked.append(view)
         return checked
 
@@ -90,7 +89,6 @@ class GpuCaller:
         arrays: list[Any] = []
         views: list[View] = []
         for i, type_ in enumerate(kernel.results):
-            name = f"result {i} of kernel {kernel.name!r}"
             if i in aliased:
                 view = given[aliased[i]]
                 arrays.append(view.owner if isinstance(view.owner, DeviceArray) else operands[aliased[i]])
@@ -98,9 +96,12 @@ class GpuCaller:
                 arrays.append(_new(type_, first, place) if out is None else out[i])
                 found = view_of(arrays[-1], stream)
                 if found is None:
-                    raise KernelError(f"{name} is to be written to an array that is not on a GPU", got=type(arrays[-1]))
+                    raise KernelError(
+                        f"result {i} of kernel {kernel.name!r} is to be written to an array that is not on a GPU",
+                        got=type(arrays[-1]),
+                    )
                 view = found
-            _check_view(view, type_, place, name)
+            _check_view(view, type_, place, "result", i, kernel.name)
             views.append(view)
         return arrays, views
 
@@ -124,9 +125,26 @@ def _check_count(what: str, arrays: Sequence[Any], types: Sequence[ArrayType], n
         raise KernelError(f"kernel {name!r} was given the wrong number of {what}", got=len(arrays), expected=len(types))
 
 
-def _check_view(view: View, type_: ArrayType, place: Device, name: str) -> None:
+def _fits(view: View, type_: ArrayType, place: Device) -> bool:
+    """Whether nothing is wrong with an array, which `_refuse` would name."""
+    return (
+        view.shape == type_.shape
+        and view.dtype == type_.dtype
+        and view.is_row_major
+        and view.pointer % POINTER_ALIGNMENT == 0
+        and view.device == place.ordinal
+    )
+
+
+def _check_view(view: View, type_: ArrayType, place: Device, what: str, number: int, kernel: str) -> None:
+    if not _fits(view, type_, place):
+        _refuse(view, type_, place, f"{what} {number} of kernel {kernel!r}")
+
+
+def _refuse(view: View, type_: ArrayType, place: Device, name: str) -> None:
+    """Raises the KernelError of what is wrong with an array, if anything is."""
     dtypes = {type_.dtype, type_.memory_dtype}
-    if type_.dtype.kind == "V" or type_.dtype.name.startswith("float8"):  # libraries without a name for it
+    if type_.dtype.name.startswith("float8"):  # some libraries have no name for it
         dtypes.add(np.dtype(np.uint8))
     if view.shape != type_.shape or view.dtype not in dtypes:
         raise KernelError(

@@ -12,10 +12,29 @@ from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.runtime import driver
 from mosaic_gpu.runtime.devices import Device
 from mosaic_gpu.runtime.gpu_kernel import PERSISTENT, GpuKernel
-from mosaic_gpu.runtime.map_encoder import MapEncoder
+from mosaic_gpu.runtime.map_encoder import MapEncoder, map_memory
 
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
 _PORTABLE_CLUSTER = 8
+
+
+class _Parameters(threading.local):
+    """The memory of a launch's parameters, one for each thread: the driver reads it before the launch returns.
+
+    Attributes:
+      values: the pointers.
+      map_addresses: where the tensor maps go.
+      address: of the addresses of all of them, as the driver takes it.
+    """
+
+    def __init__(self, pointers: int, maps: int) -> None:
+        self.values = (ctypes.c_uint64 * pointers)()
+        self._maps = [map_memory() for _ in range(maps)]
+        self.map_addresses = [ctypes.addressof(m) for m in self._maps]
+        first = ctypes.addressof(self.values)
+        addresses = [first + 8 * i for i in range(pointers)] + self.map_addresses
+        self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
+        self.address = ctypes.addressof(self._addresses)
 
 
 class LoadedKernel:
@@ -49,6 +68,8 @@ class LoadedKernel:
                 driver.bindings().cuModuleUnload(self.module)
                 raise
         self._encoders = [MapEncoder(facts, self._about) for facts in kernel.tensor_maps]
+        self._sizes = (*self.grid, *kernel.block, kernel.shared_bytes)
+        self._memory = _Parameters(len(kernel.operands) + len(kernel.results), len(self._encoders))
 
     def _allow_shared_bytes(self) -> None:
         cuda, wanted = driver.bindings(), self.kernel.shared_bytes
@@ -103,17 +124,14 @@ class LoadedKernel:
         """
         if 0 in self.grid:
             return
-        maps = [encoder(pointers[encoder.argument]) for encoder in self._encoders]
-        count = len(pointers)
-        values = (ctypes.c_uint64 * count)(*pointers)
-        first = ctypes.addressof(values)
-        addresses = [first + 8 * i for i in range(count)] + [ctypes.addressof(m) for m in maps]
-        params = (ctypes.c_void_p * len(addresses))(*addresses)
+        memory = self._memory
+        memory.values[:] = pointers
+        for encoder, place in zip(self._encoders, memory.map_addresses, strict=True):
+            encoder(pointers[encoder.argument], place)
         if self._attributes:
-            self._launch_extended(ctypes.addressof(params), stream)
-            return
-        sizes = (*self.grid, *self.kernel.block, self.kernel.shared_bytes)
-        driver.call("cuLaunchKernel", self.function, *sizes, stream, ctypes.addressof(params), 0, about=self._about)
+            self._launch_extended(memory.address, stream)
+        else:
+            driver.call("cuLaunchKernel", self.function, *self._sizes, stream, memory.address, 0, about=self._about)
 
     def _launch_extended(self, params: int, stream: int) -> None:
         config = driver.bindings().CUlaunchConfig()

@@ -46,13 +46,16 @@ class MapEncoder:
             int(cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         )
 
-    def __call__(self, pointer: int) -> Any:
-        """The map (a ctypes array) for an array at `pointer`.  Raises ToolError where the driver refuses it."""
-        memory = ctypes.create_string_buffer(MAP_BYTES + _ALIGNMENT)
-        made = (ctypes.c_char * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % _ALIGNMENT)
-        status = _encode()(made, *self._head, ctypes.c_void_p(pointer), *self._tail)
+    def __call__(self, pointer: int, place: int) -> None:
+        """Writes the map of an array at `pointer` to the address `place`.  Raises ToolError where it is refused."""
+        status = _encode()(ctypes.c_void_p(place), *self._head, ctypes.c_void_p(pointer), *self._tail)
         driver.check("cuTensorMapEncodeTiled", status, self._about)
-        return made
+
+
+def map_memory() -> Any:
+    """A ctypes array for one map, where the driver wants it."""
+    memory = ctypes.create_string_buffer(MAP_BYTES + _ALIGNMENT)
+    return (ctypes.c_char * MAP_BYTES).from_buffer(memory, -ctypes.addressof(memory) % _ALIGNMENT)
 
 
 @cache

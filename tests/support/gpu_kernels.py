@@ -89,14 +89,15 @@ def floats(*shape: int) -> ArrayType:
 
 
 def kernel(driver: Any, code: str, target: str = "sm_90a", **fields: Any) -> GpuKernel:
-    """A kernel of PTX code whose one entry is named in the code; the stand-in learns to run it.
+    """A kernel of PTX code whose one entry is named in the code; the stand-in (None: a real driver) learns to run it.
 
     `fields`: of `GpuKernel`, those left out as for one block of 32 threads without arrays.
     """
     entry = code.split(".entry ", 1)[1].split("(", 1)[0]
     ptx = _HEAD.format(target=target) + code
     cubin, _ = assemble(ptx, parse_target(target))
-    driver.add(cubin, ptx)
+    if driver is not None:
+        driver.add(cubin, ptx)
     defaults = {"grid": (1, 1, 1), "block": (32, 1, 1), "shared_bytes": 0, "operands": (), "results": ()}
     return GpuKernel(**{"name": entry, "entry": entry, "target": target, "cubin": cubin, **defaults, **fields})
 

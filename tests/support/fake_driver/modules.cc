@@ -122,6 +122,7 @@ CUresult launch(CUfunction function, const Launch& launch, CUstream handle, void
     std::vector<void*> pointers;
     for (auto& value : *values) pointers.push_back(value.data());
     ++g.calls["launched"];
+    if (g.launch == nullptr) return CUDA_SUCCESS;
     return g.launch(key.c_str(), entry.c_str(), launch.dims, launch.shared, pointers.data());
   });
 }
