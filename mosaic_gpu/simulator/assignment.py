@@ -112,6 +112,6 @@ def _successors(
     if last.opcode in ("bra", "brx"):
         names = [o.name for o in last.operands if isinstance(o, Symbol)]
         names = [n for name in names for n in tables.get(name, (name,))]
-        jumps = [targets[name] - base for name in names]
+        jumps = [targets[name] - base for name in names if name in targets]
         return jumps if last.guard is None else [*jumps, *result]
     return result

@@ -278,6 +278,8 @@ class _Passing:
             key = context.layout.find(context.function.name, actual.name)
             if key is None or context.layout.spaces[key] != "param":
                 raise decoder.fail(f"`{actual.name}` is not a parameter variable")
+            if context.layout.variables[key].size != formal.size:
+                raise decoder.fail(f"`{actual.name}` does not have the {formal.size} bytes of `{formal.name}`")
             self.actual: tuple[str, int] = ("memory", context.layout.addresses[key] - LOCAL_WINDOW)
         else:
             slot = decoder.source(actual, formal.type) if forward else decoder.destination(actual, formal.type)

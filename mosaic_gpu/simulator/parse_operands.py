@@ -198,7 +198,7 @@ def parse_variables(text: str | None, line: int) -> tuple[Variable, ...]:
 def parse_variable(text: str, line: int, *, extern: bool = False) -> Variable:
     """One declaration without its semicolon; raises SimulationError where it cannot be read."""
     match = _VARIABLE.match(text.strip())
-    if match is None or (match["type"] not in _BYTES and match["type"] != "reg"):
+    if match is None or match["type"] not in _BYTES:
         if text.strip().startswith(".reg"):
             return _register_parameter(text, line)
         raise syntax_error(line, f"cannot read the declaration `{' '.join(text.split())[:120]}`")
@@ -209,6 +209,8 @@ def parse_variable(text: str, line: int, *, extern: bool = False) -> Variable:
     if vector:
         element *= int(vector[1])
     align = _ALIGN.search(attributes)
+    if align and (not int(align[1]) or int(align[1]) & (int(align[1]) - 1)):
+        raise syntax_error(line, f"an alignment of {align[1]} bytes")
     dims = re.findall(r"\[\s*(\w*)\s*\]", match["dims"])
     data, count = b"", 1
     relocations: list[Relocation] = []

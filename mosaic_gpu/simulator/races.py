@@ -65,6 +65,8 @@ class Races(HappensBefore):
 
     def read(self, access: Access, region: Region, where: Any, frame: Frame, chosen: Array | None) -> None:
         """Threads of the frame (positions `chosen`) read a region at `where`, in units of the access."""
+        if access.total < (self.shared_unit if region.unit == "block" else self.global_unit):
+            return  # an access to another space than its own, through a window
         if region.unit == "block":
             ids = frame.ids if chosen is None else frame.ids[chosen]
             self._shared_read(access, where, ids)
@@ -74,7 +76,7 @@ class Races(HappensBefore):
 
     def write(self, access: Access, region: Region, where: Any, frame: Frame, chosen: Array | None) -> None:
         """As `read`, for a write."""
-        if region.unit == "thread":
+        if region.unit == "thread" or access.total < (self.shared_unit if region.unit else self.global_unit):
             return
         ids = frame.ids if chosen is None else frame.ids[chosen]
         if region.unit == "block":

@@ -147,7 +147,7 @@ class Decoder:
 
     def type(self, index: int = -1) -> str:
         """The `index`-th type in the instruction's name."""
-        if not self.types:
+        if not -len(self.types) <= index < len(self.types):
             raise self.refuse("it has no type that the simulator knows")
         if self.types[index] == "b128" and self.instruction.opcode not in _TAKE_B128:
             raise self.refuse("type .b128")
@@ -226,6 +226,8 @@ class Decoder:
         """The slot of the `index`-th piece of a register, read as the narrower `dtype`."""
         if not isinstance(operand, Register):
             raise self.fail("a register expected")
+        if index >= TYPES[operand.type].itemsize // dtype.itemsize:
+            raise self.fail(f"{operand.name} of type .{operand.type} has fewer parts")
         slot = self.slots.view(operand, dtype, TYPES[operand.type].itemsize // dtype.itemsize, index)
         self.reads.append(slot)
         return slot
