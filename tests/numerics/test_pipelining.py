@@ -236,6 +236,50 @@ def test_the_main_loop_of_a_matmul_is_matrix_units_and_barriers() -> None:
     assert kernel.resources.spill_store_bytes == 0
 
 
+PATHS: dict[str, Callable[[Any, int], Any]] = {
+    "forward": lambda i, n: i,
+    "backward": lambda i, n: n - i,
+    "every second": lambda i, n: 2 * i + 1,
+    "wrapping": lambda i, n: (i * 3) % n,
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.sampled_from([(8, 64), (16, 96), (24, 100), (16, 320)]),
+    bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    path=st.sampled_from(sorted(PATHS)),
+    dtype=st.sampled_from([np.float32, np.float16, np.int32]),
+    is_counted=st.booleans(),
+    stages=st.sampled_from([None, 2, 3]),
+)
+def test_blocks_are_read_ahead_on_any_path(
+    size: tuple[int, int], bounds: tuple[int, int], path: str, dtype: Any, is_counted: bool, stages: int | None
+) -> None:
+    """Loops from any first step to any last one, known or not, over blocks in any order."""
+    n, place, (rows, columns) = 9, PATHS[path], size
+    x = np.round(values((2 * (n + 1) * rows, columns)) * 8).astype(dtype)
+    total = jnp.int32 if dtype == np.int32 else jnp.float32
+
+    def kernel(bounds_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        def step(i: Any, carry: Any) -> Any:
+            return carry * 2 + x_ref[pl.ds(place(i, n) * rows, rows), :].astype(total)
+
+        first, last = (bounds_ref[0], bounds_ref[1]) if is_counted else bounds
+        o_ref[...] = jax.lax.fori_loop(first, last, step, jnp.zeros(size, total))
+
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct(size, total),
+        compiler_params=mosaic_gpu.CompilerParams(max_concurrent_steps=stages),
+    )
+    expected = np.zeros(size, np.dtype(total))
+    for i in range(*bounds):
+        start = place(i, n) * rows
+        expected = expected * 2 + x[start : start + rows].astype(expected.dtype)
+    np.testing.assert_array_equal(run_on_simulator(call, np.array(bounds, np.int32), x), expected)
+
+
 def test_loops_in_loops_make_their_rings_anew() -> None:
     """The inner loop runs once for each step of the outer one, with mbarriers of its own each time."""
 
