@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mosaic_gpu.checks import check_written_inputs
 from mosaic_gpu.errors import KernelError, SourceLine, UnsupportedError
 from mosaic_gpu.interpreter import rules
 from mosaic_gpu.interpreter.blocks import BlockMap
@@ -69,6 +70,8 @@ def kernel_of(params: Mapping[str, Any]) -> Kernel:
             "the kernel uses arrays or references from outside of it", hint="pass them to the kernel as operands"
         )
     mesh = params.get("mesh")
+    if mesh is None:
+        check_written_inputs(jaxpr, params["input_output_aliases"], mapping)
     first = mapping.num_index_operands
     blocks = mapping.block_mappings
     origins = [f"index operand {i}" for i in range(first)] + [str(b.origin) for b in blocks]

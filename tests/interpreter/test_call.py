@@ -107,6 +107,41 @@ def test_what_is_not_supported_is_refused_before_anything_runs() -> None:
     assert caught.value.source.line == body.__code__.co_firstlineno + 1
 
 
+def test_a_write_to_an_input_is_an_error() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        x_ref[0] = x_ref[1]
+        o_ref[...] = x_ref[...]
+
+    with pytest.raises(KernelError, match="writes to args\\[0\\], which is an input"):
+        pl.pallas_call(body, LIKE_X, interpret=InterpretParams())(X)
+
+
+def test_threads_interpret_at_once() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        thread = lax.axis_index("t")
+        o_ref[thread] = 2 * x_ref[thread]
+
+    call = plgpu.kernel(body, out_type=LIKE_X, num_threads=12, thread_name="t", interpret=InterpretParams())
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(lambda i: mosaic_gpu.interpret(call, X + i), range(16)):
+            assert result.shape == X.shape
+        for i, result in enumerate(pool.map(lambda i: np.asarray(call(X + i)), range(8))):
+            np.testing.assert_array_equal(result, 2 * (X + i))
+
+
+def test_in_shard_map_every_device_interprets_its_part() -> None:
+    from jax.sharding import Mesh, PartitionSpec
+
+    devices = Mesh(np.array(jax.devices()[:4]), ("d",))
+    out = jax.ShapeDtypeStruct((3, 32), X.dtype)
+    call = pl.pallas_call(double, out, interpret=InterpretParams())
+    spec = PartitionSpec("d")
+    mapped = jax.shard_map(call, mesh=devices, in_specs=spec, out_specs=spec, check_vma=False)
+    np.testing.assert_array_equal(jax.jit(mapped)(X), 2 * X)
+
+
 # The two situations that JAX's GPU interpreter refuses: dynamic grid bounds, scalar operands.
 
 
