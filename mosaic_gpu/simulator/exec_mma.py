@@ -168,7 +168,7 @@ def destinations(d: Decoder, index: int, count: int, kind: str) -> list[int]:
 def write_fragment(slots: list[Array], targets: list[int], result: Array, scatter: Array) -> None:
     """Bits of D (warps, M, N) -> registers; `scatter` is the inverse of D's table."""
     words = np.ascontiguousarray(result.reshape(len(result), -1)[:, scatter])
-    words = words.view(slots[targets[0]].dtype).reshape(len(result), len(targets), 32)
+    words = words.view(np.uint64 if words.dtype.itemsize == 8 else np.uint32).reshape(len(result), len(targets), 32)
     for i, target in enumerate(targets):
         slots[target][...] = words[:, i].reshape(-1)
 

@@ -164,7 +164,7 @@ def _load(d: Decoder, window: _Window, targets: list[int]) -> Operation:
             values[... if chosen is None else chosen] = fetch(
                 window.access, region, index, window.dtype, 1, each, chosen
             )
-        words = values.view(slots[targets[0]].dtype).reshape(frame.n, place.registers)
+        words = values.view(np.uint64 if place.kind == "f64" else np.uint32).reshape(frame.n, place.registers)
         for i, target in enumerate(targets):
             slots[target][...] = words[:, i % place.registers]
 
