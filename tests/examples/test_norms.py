@@ -24,7 +24,7 @@ def normalised(x: Array, name: str) -> tuple[Array, Array]:
     return x * inverse, inverse
 
 
-def gradients(x: Array, scale: Array, g: Array, name: str) -> tuple[Array, ...]:
+def gradients(name: str, x: Array, scale: Array, g: Array) -> tuple[Array, ...]:
     """Of x, scale and (layer norm) shift, from the rule for normalised vectors."""
     y, inverse = normalised(x, name)
     h = g * scale
@@ -65,7 +65,7 @@ def test_norms(name: str, shape: tuple[int, int], dtype: str) -> None:
 def test_the_backward_kernels(name: str, shape: tuple[int, int], dtype: str) -> None:
     x, g, scale = normal(0, *shape, dtype=dtype), normal(1, *shape, dtype=dtype), normal(2, shape[1])
     dx, *sums = run_compiled(getattr(example(name), f"{name}_backward"), x, scale, g)
-    expected = gradients(*doubles(x, scale, g), name)
+    expected = gradients(name, *doubles(x, scale, g))
     tolerance = TOLERANCE[dtype] * 5
     np.testing.assert_allclose(dx.astype(np.float64), expected[0], rtol=tolerance, atol=tolerance)
     for found, wanted in zip(sums, expected[1:], strict=True):
@@ -79,5 +79,5 @@ def test_gradients_inside_jax(name: str) -> None:
     x, scale, g = normal(0, 10, 70), normal(1, 70), normal(2, 10, 70)
     shifts = (np.zeros(70, np.float32),) if name == "layer_norm" else ()
     found = jax.jit(jax.grad(lambda x, scale: (norm(x, scale, *shifts) * g).sum(), argnums=(0, 1)))(x, scale)
-    for a, b in zip(found, gradients(*doubles(x, scale, g), name), strict=False):
+    for a, b in zip(found, gradients(name, *doubles(x, scale, g)), strict=False):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

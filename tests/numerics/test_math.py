@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+import mosaic_gpu
+from tests.support.kernels import one_block
 from tests.support.values import assert_same, dtype_of, random_values, ulps
 
 Apply = Callable[..., Any]
@@ -217,3 +219,14 @@ def test_poles_and_infinities_of_digamma_and_its_derivatives(elementwise: Apply)
     exact = jax.jit(lax.polygamma)(orders, places)
     narrow = elementwise(lax.polygamma, orders.astype(np.float32), places.astype(np.float32))
     np.testing.assert_allclose(narrow, exact, rtol=1e-5)
+
+
+def test_a_product_and_a_sum_become_one_instruction_on_request_only(simulator_only: None) -> None:
+    x = np.ones(128, np.float32)
+
+    def ptx(**params: Any) -> str:
+        call = one_block(lambda a, b, c: (a * b + c, a * b - c), x, x, x, **params)
+        return mosaic_gpu.compile(call, x, x, x).ptx
+
+    assert "fma.rn" not in ptx()
+    assert "fma.rn" in ptx(approx_math=True)

@@ -12,6 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import mosaic_gpu
+from mosaic_gpu.lowering.jaxpr import grid
 from mosaic_gpu.lowering.jaxpr.grid import GridPlan, plan_grid
 from tests.support.calls import call
 from tests.support.dialect_ir import kernel_call_of
@@ -67,6 +68,11 @@ def test_element_blocks_must_not_overlap() -> None:
 def test_scratch_memory_makes_the_grid_sequential() -> None:
     scratch = [plgpu.SMEM((4,), jnp.float32)]
     assert plan(lambda i: (i,), (3,), (1,), scratch_shapes=scratch).sequential == (0,)
+
+
+def test_a_dimension_that_no_index_has_is_told_without_looking_at_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "evaluate", lambda *_: pytest.fail("the steps of a plain grid are looked at"))
+    assert plan(lambda i, j, k: (i, j), (32, 16, 64)).sequential == (2,)
 
 
 def test_what_the_user_says_counts() -> None:
