@@ -14,14 +14,15 @@ from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.sources import source_of
 from mosaic_gpu.lowering.swizzles import Panels, panels_of
-from mosaic_gpu.lowering.views import constant_int
+from mosaic_gpu.lowering.views import constant_int, divisor
 
 
 @dataclass(frozen=True)
 class Check:
     """An access is inside where 0 <= start + scale * (coordinate along `dim`) < extent.
 
-    `start` is a uniform i32 or i64; `dim` is None where the dimension was dropped (the coordinate is 0).
+    `start` is a uniform i32 or i64; `dim` is None where the dimension was dropped (the coordinate is 0), or where the
+    view is inside or outside as a whole.
     """
 
     dim: int | None
@@ -125,11 +126,11 @@ def convert_subview(conversion: Conversion, op: Any) -> list[MemRef]:
     dropped, sizes, steps, checked = ints(op.dropped), ints(op.sizes), ints(op.strides), ints(op.checked)
     kept = [d for d in range(len(offsets)) if d not in dropped]
     checks = [_moved(c, offsets, steps, kept) for c in source.checks]
-    checks += [
-        Check(_position(d, kept), _check_start(offsets[d], sizes[d] * steps[d]), steps[d], source.shape[d])
-        for d in range(len(offsets))
-        if checked[d]
-    ]
+    for d in range(len(offsets)):
+        if checked[d]:
+            whole = _is_inside_or_outside(list(op.offsets)[d], sizes[d] * steps[d], source.shape[d])
+            start = _check_start(offsets[d], sizes[d] * steps[d])
+            checks.append(Check(None if whole else _position(d, kept), start, steps[d], source.shape[d]))
     strides = tuple(source.strides[d] * steps[d] for d in kept)
     box = source.box
     if box is not None:
@@ -161,6 +162,12 @@ def _moved(check: Check, offsets: Sequence[ir.Value], steps: Sequence[int], kept
     offset = emit.convert_int(offsets[check.dim], 64)
     start = emit.add(emit.convert_int(check.start, 64), emit.mul(offset, check.scale))
     return Check(_position(check.dim, kept), start, check.scale * steps[check.dim], check.extent)
+
+
+def _is_inside_or_outside(offset: ir.Value, span: int, extent: int) -> bool:
+    """Whether a box of `span` elements that starts at `offset` never lies across an end: one test is enough then."""
+    unit = divisor(offset)
+    return 0 < span <= unit and extent % unit == 0
 
 
 def _position(dim: int, kept: Sequence[int]) -> int | None:
