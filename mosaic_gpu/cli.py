@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bundle(commands.add_parser("bundle", help="compile kernels ahead of time, to run with cuda-python alone"))
     launcher = commands.add_parser("build-launcher", help="build what runs kernels inside jax.jit on a GPU")
     launcher.set_defaults(run=_run_build_launcher)
-    _add_simulate(commands.add_parser("simulate", help="run a kernel of a PTX file on the CPU and look for its hazards"))
+    _add_simulate(commands.add_parser("simulate", help="run a kernel of a PTX file on the CPU, find its hazards"))
     doctor = commands.add_parser("doctor", help="what is installed, what is missing, and how to mend it")
     doctor.set_defaults(run=_run_doctor)
     return parser
@@ -93,7 +93,7 @@ def _add_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_simulate(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Runs one entry of FILE, PTX of any compiler for sm_90a or older. Exit status 1: it has a fault."
+    parser.description = "Runs one entry of FILE, PTX of any compiler up to sm_90a. Exit status 1: it has a fault."
     parser.add_argument("source", metavar="FILE", help="PTX text")
     parser.add_argument("--entry", help="name of the kernel (default: the only one)")
     parser.add_argument("--grid", default="1", metavar="X[,Y[,Z]]", help="blocks (default: 1)")
@@ -109,7 +109,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--random-seed", type=int, default=0, help="seed of random arguments")
     parser.add_argument("--limit", type=int, default=0, help="thread-instructions after which it is stopped")
     parser.add_argument("--no-hazards", action="store_true", help="do not look for races and asynchronous hazards")
-    parser.add_argument("--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array afterwards")
+    parser.add_argument("--save", action="append", default=[], metavar="NAME=FILE.npy", help="write an array")
     parser.set_defaults(run=_run_simulate)
 
 

@@ -122,10 +122,11 @@ def _dtype(name: str, text: str) -> np.dtype[Any]:
     import ml_dtypes
 
     if name in _FLOATS:
-        return np.dtype(getattr(ml_dtypes, _FLOATS[name]))
+        small: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _FLOATS[name]))
+        return small
     match = re.fullmatch(r"([busf])(8|16|32|64)", name)
     if match is None or name == "f8":
-        raise KernelError(f"--arg {text!r}: type {name}", expected="f16, f32, f64, bf16, e4m3, e5m2, s8 to s64, u8 to u64")
+        raise KernelError(f"--arg {text!r}: type {name}", expected="f16 to f64, bf16, e4m3, e5m2, s8 to s64, u8 to u64")
     return np.dtype({"b": "u", "u": "u", "s": "i", "f": "f"}[match[1]] + str(int(match[2]) // 8))
 
 

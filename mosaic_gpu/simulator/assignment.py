@@ -52,7 +52,9 @@ def registers(operand: Operand) -> Iterator[Register]:
 def effects_of(instruction: Instruction, reads: list[int], writes: list[int], slots: Slots) -> Effects:
     """The effects of an instruction that was prepared with these slots."""
     views = slots.views
-    read_rows, written_rows = ({views[s].row for s in some if isinstance(views[s], View)} for some in (reads, writes))
+    read_rows, written_rows = (
+        {view.row for view in (views[slot] for slot in some) if isinstance(view, View)} for some in (reads, writes)
+    )
     found: dict[str, None] = {r.name: None for operand in instruction.operands for r in registers(operand)}
     rows = {name: slots.rows.get((slots.function, name)) for name in found}
     names = [name for name, row in rows.items() if row in read_rows]

@@ -167,8 +167,8 @@ class Barriers:
                     thread = int(threads[np.argmax(self.wave.warp_of[threads] == warp)])
                     frame = Frame(self.wave, np.array([thread]), 1, self.wave.slots)
                     raise frame.error(
-                        instruction, f"the threads of a warp wait at different aligned barriers: the others at PTX line "
-                        f"{other.line}", 0, hint="barrier.sync without .aligned, or one barrier for the whole warp",
+                        instruction, "the threads of a warp wait at different aligned barriers: the others at PTX "
+                        f"line {other.line}", 0, hint="barrier.sync without .aligned, or one barrier for the warp",
                     )  # fmt: skip
 
     def _reduce(self, state: _State, done: Array) -> dict[str, Array]:

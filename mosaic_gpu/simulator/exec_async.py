@@ -108,7 +108,8 @@ def _copy(d: Decoder) -> Operation:
         empty = np.flatnonzero(length == 0)
         if len(empty):
             nothing = Region("nothing", 0, 0, np.zeros(0, np.uint8))
-            _start(frame, empty, groups, size.value, region, target, nothing, np.zeros(len(empty), np.int64), length, to)
+            source = np.zeros(len(empty), np.int64)
+            _start(frame, empty, groups, size.value, region, target, nothing, source, length, to)
 
     return run
 

@@ -24,7 +24,7 @@ def exec_fence(d: Decoder) -> Operation | None:
         pass
     if "proxy" in words:
         return _proxy_fence if words & {"async", "async::generic"} else None
-    if d.instruction.opcode == "membar" and "cta" not in words or words & {"gpu", "sys"}:
+    if (d.instruction.opcode == "membar" and "cta" not in words) or words & {"gpu", "sys"}:
         d.layout.fenced = True
     return _fence
 

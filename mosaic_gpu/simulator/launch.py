@@ -63,7 +63,8 @@ def dims(value: Dims, what: str) -> tuple[int, int, int]:
 
 def launch(
     kernel: Kernel, grid: Dims, block: Dims, args: Sequence[Any], *, cluster: Dims, shared_bytes: int,
-    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0, races: bool = True, uninitialised: Sequence[int] = (), progress: Callable[[int, int], object] | None = None,
+    instruction_limit: int, print_text: Callable[[str], object] | None, seed: int = 0, races: bool = True,
+    uninitialised: Sequence[int] = (), progress: Callable[[int, int], object] | None = None,
 ) -> LaunchResult:  # fmt: skip
     """Runs a kernel; see `Module.launch`."""
     start = time.perf_counter()

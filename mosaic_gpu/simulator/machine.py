@@ -351,10 +351,11 @@ class Scheduler:
         for index, sets in self.parked.items():
             mark = self.blocks[index].converge
             assert mark is not None
+            group = "warpgroup" if mark.warpgroup else "warp"
             for some in sets:
                 lines.append(
                     f"{len(some)} threads ({self.wave.describe(int(some[0]))} first) wait for the other lanes "
-                    f"of their {'warpgroup' if mark.warpgroup else 'warp'} at {mark.instruction.name}, PTX line {mark.instruction.line}"
+                    f"of their {group} at {mark.instruction.name}, PTX line {mark.instruction.line}"
                 )
         left = self.wave.T - self.wave.exited
         shown = [*lines[:20], *([f"... and {len(lines) - 20} more"] if len(lines) > 20 else [])]

@@ -21,7 +21,6 @@ from mosaic_gpu.simulator.ptx import (
     Function,
     Instruction,
     Program,
-    Register,
     unsupported,
 )
 from mosaic_gpu.simulator.registry import INSTRUCTIONS, Decoder, Ending, Operation

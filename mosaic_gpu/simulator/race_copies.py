@@ -15,7 +15,13 @@ import numpy as np
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.memory import Access
 from mosaic_gpu.simulator.race_records import (
-    ASYNC, FUTURE, SEVERAL, THREAD_MASK, TIME_SHIFT, access_bits, access_number,
+    ASYNC,
+    FUTURE,
+    SEVERAL,
+    THREAD_MASK,
+    TIME_SHIFT,
+    access_bits,
+    access_number,
 )  # fmt: skip
 
 if TYPE_CHECKING:

@@ -22,7 +22,16 @@ import numpy as np
 from mosaic_gpu.simulator.happens_before import HappensBefore
 from mosaic_gpu.simulator.race_copies import AsynchronousAccesses
 from mosaic_gpu.simulator.race_records import (
-    ASYNC, FUTURE, SEVERAL, STRONG, THREAD_MASK, TIME_SHIFT, GlobalRecords, SharedRecords, access_bits, access_number,
+    ASYNC,
+    FUTURE,
+    SEVERAL,
+    STRONG,
+    THREAD_MASK,
+    TIME_SHIFT,
+    GlobalRecords,
+    SharedRecords,
+    access_bits,
+    access_number,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -100,13 +109,15 @@ class Races(HappensBefore):
         after = table[where] if isinstance(where, np.ndarray) else stamps
         lost = after != stamps
         if before.size and int(before.max()) >= self.limit:
-            several = (before >= self.limit) & ((before & THREAD_MASK != ids_like(ids, before)) | (before & SEVERAL != 0))
+            others = (before & THREAD_MASK != ids_like(ids, before)) | (before & SEVERAL != 0)
+            several = (before >= self.limit) & others
         elif not isinstance(where, np.ndarray) or not lost.any():
             return
         else:
             several = np.zeros(before.shape, np.bool_)
         if several.any() or lost.any():
-            self.keep_reads(k, self.positions(where), table, before, several, np.broadcast_to(stamps, before.shape), lost)
+            stamps = np.broadcast_to(stamps, before.shape)
+            self.keep_reads(k, self.positions(where), table, before, several, stamps, lost)
 
     def keep_reads(
         self, k: int, index: Array, table: Array, before: Array, several: Array, stamps: Array, lost: Array
@@ -231,7 +242,8 @@ class Races(HappensBefore):
 
     def access_of(self, record: int) -> Access:
         """The access that made a record."""
-        return self.accesses[access_number(record) - 1]
+        access: Access = self.accesses[access_number(record) - 1]
+        return access
 
     def _report(
         self, access: Access, record: int, thread: int, index: int, region: Region | None, kind: str

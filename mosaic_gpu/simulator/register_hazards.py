@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mosaic_gpu.errors import SimulationError
-from mosaic_gpu.simulator.assignment import registers
+from mosaic_gpu.simulator.assignment import Effects, registers
 from mosaic_gpu.simulator.ptx import Instruction, Vector
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RegisterHazards:
         mine = frozenset().union(*self.accumulators.values(), *self.inputs.values())
         self.uses: dict[int, list[_Use]] = {}
         for block in kernel.blocks:
-            found = [use for use in map(lambda e, f=block.function: _use(f, e, mine), block.effects) if use]
+            found = [use for effects in block.effects if (use := _use(block.function, effects, mine)) is not None]
             if found:
                 self.uses[block.index] = found
 
@@ -135,7 +135,7 @@ class RegisterHazards:
         )  # fmt: skip
 
 
-def _use(function: str, effects: Any, mine: frozenset[Key]) -> _Use | None:
+def _use(function: str, effects: Effects, mine: frozenset[Key]) -> _Use | None:
     if effects.instruction.opcode == "wgmma":
         return None
     reads = frozenset((function, name) for name in effects.reads) & mine

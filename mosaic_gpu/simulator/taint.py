@@ -256,7 +256,9 @@ class _Step:
             value = self.known(operand)
             if value is not None:
                 total = total & ~(~(value ^ dominant) & ~own)
-        return np.asarray(np.where(total & _U64(1), _ALL, _U64(0)) if self.instruction.modifiers == ("pred",) else total)
+        if self.instruction.modifiers == ("pred",):
+            total = np.where(total & _U64(1), _ALL, _U64(0))
+        return np.asarray(total)
 
     def rearrange(self) -> Array | None:
         """prmt, shl, shr, bfe and bfi of unsigned values by constants move the bits."""

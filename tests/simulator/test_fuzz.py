@@ -1,9 +1,10 @@
-"""PTX texts that are cut short or damaged: an error that names a line, or a kernel; never a hang, never an inside error."""
+"""PTX texts that are cut short or damaged: an error that names a line, or a kernel; never a hang or an inside error."""
 
 from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +42,9 @@ SKIP: bar.sync 0;
 DONE: ret;
 }
 """
-_TOKENS = [";", "{", "}", "[", "]", "(", ")", ",", ".", ":", "%r0", "%p0", "@", "0x", "0f", "add", ".b32", ".reg", ".v4",
-           "\n", "<", ">", "|", "!", "-", "+", '"', "/*", "//", "99999999999999999999", "\0", "é", "wgmma.fence.sync.aligned;",
-           "bra NOWHERE;", "call (x), y, (z);", "ret"]  # fmt: skip
+_TOKENS = [";", "{", "}", "[", "]", "(", ")", ",", ".", ":", "%r0", "%p0", "@", "0x", "0f", "add", ".b32", ".reg",
+           ".v4", "\n", "<", ">", "|", "!", "-", "+", '"', "/*", "//", "99999999999999999999", "\0", "é",
+           "wgmma.fence.sync.aligned;", "bra NOWHERE;", "call (x), y, (z);", "ret"]  # fmt: skip
 
 
 def prepare(text: str) -> None:
@@ -64,10 +65,8 @@ def prepare(text: str) -> None:
 def run(module: Module) -> None:
     """A launch ends, well or with an error of ours."""
     arguments = [np.ones(8, np.float32) if p.size == 8 else 1.5 for p in module.program.functions["k"].params]
-    try:
+    with suppress(SimulationError, UnsupportedError):
         module.launch("k", 1, 32, arguments, instruction_limit=20000)
-    except (SimulationError, UnsupportedError) as error:
-        assert str(error)
 
 
 def check_line(error: Exception, text: str) -> None:

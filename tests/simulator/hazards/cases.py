@@ -4,6 +4,9 @@ In a body `<<bad||good>>` is what the two differ in.  Every body starts with STA
 of shared memory in %r1, the thread's place in the buffer p0 (32-bit elements) in %a1, an mbarrier at [%r2].
 """
 
+# The twins are compared more easily where a body stays on its line.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import re
