@@ -53,6 +53,11 @@ def test_lengths_that_fill_no_blocks(queries: int, keys: int, causal: bool) -> N
 
 
 @pytest.mark.parametrize("causal", [False, True])
+def test_more_steps_than_shared_memory_has_stages(causal: bool) -> None:
+    check(70, 600, 128, causal=causal, block=(64, 64))
+
+
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", [(4, 2), (3, 1), (2, 2)])
 def test_heads_of_queries_share_heads_of_keys(heads: tuple[int, int], causal: bool) -> None:
     check(64, 96, 64, causal=causal, heads=heads, block=(64, 32))

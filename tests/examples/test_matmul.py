@@ -25,7 +25,7 @@ def close(found: Any, expected: Any, tolerance: float) -> None:
     np.testing.assert_allclose(np.asarray(found).astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("shape", [(128, 64, 128), (130, 200, 136), (77, 45, 51), (1, 1, 1)])
+@pytest.mark.parametrize("shape", [(128, 64, 128), (130, 200, 136), (64, 648, 72), (77, 45, 51), (1, 1, 1)])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_matmul_of_any_size(shape: tuple[int, int, int], dtype: str) -> None:
     m, k, n = shape
