@@ -8,7 +8,7 @@ from typing import Any
 from mosaic_gpu.lowering.jaxpr import compat
 
 
-class PrefetchScalarGridSpec(compat.GridSpec):  # type: ignore[misc]
+class PrefetchScalarGridSpec(compat.GridSpec):
     """A grid whose first operands are for index maps, and for the kernel's body.
 
     As `jax.experimental.pallas.tpu.PrefetchScalarGridSpec`, which works as well, with nothing of a TPU.  Index maps

@@ -66,7 +66,7 @@ def has_effects(jaxpr: Any) -> bool:
 
 
 def written_arguments(jaxpr: Any) -> dict[int, Any]:
-    """Positions of the references among the arguments that `jaxpr` writes to, each with the first equation that does."""
+    """Positions of the references among the arguments that `jaxpr` writes to, with the first equation that does."""
     writes = (state.WriteEffect, state.AccumEffect)
     positions = {var: i for i, var in enumerate(jaxpr.invars)}
     written: dict[int, Any] = {}
