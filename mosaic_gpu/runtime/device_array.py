@@ -71,7 +71,7 @@ class DeviceArray:
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return int(math.prod(self.shape) * self.dtype.itemsize)
 
     @property
     def pointer(self) -> int:

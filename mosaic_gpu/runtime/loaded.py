@@ -125,7 +125,7 @@ class LoadedKernel:
         if 0 in self.grid:
             return
         memory = self._memory
-        memory.values[:] = pointers
+        memory.values[:] = list(pointers)
         for encoder, place in zip(self._encoders, memory.map_addresses, strict=True):
             encoder(pointers[encoder.argument], place)
         if self._attributes:

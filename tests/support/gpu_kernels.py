@@ -61,7 +61,7 @@ TMA = """
   .reg .b64 %rd<6>; .reg .b32 %r<8>; .reg .f32 %f<2>; .reg .pred %p<3>;
   .shared .align 128 .b8 tile[256]; .shared .align 8 .b8 bar[8];
   ld.param.u64 %rd1, [y];
-  mov.u32 %r1, %tid.x; mov.u32 %r2, tile; mov.u32 %r3, bar; mov.u64 %rd2, map;
+  mov.u32 %r1, %tid.x; mov.u32 %r2, tile; mov.u32 %r3, bar; mov.u64 %rd2, map; cvta.param.u64 %rd2, %rd2;
   setp.ne.u32 %p1, %r1, 0;
   @%p1 bra WAIT;
   mbarrier.init.shared.b64 [%r3], 1;

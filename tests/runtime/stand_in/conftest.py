@@ -15,6 +15,13 @@ collect_ignore_glob = [] if os.environ.get(VARIABLE) else ["test_*.py"]
 _KINDS = ("streams", "events", "graphs", "allocations", "pushed")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_collection() -> None:
+    """What was imported is here to stay: collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def driver() -> Iterator[Driver]:
     """The stand-in; a test that leaves a stream, an event, a graph, memory or a context behind fails."""
