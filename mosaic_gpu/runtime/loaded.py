@@ -75,10 +75,10 @@ class LoadedKernel:
         cuda, wanted = driver.bindings(), self.kernel.shared_bytes
         attributes = cuda.CUfunction_attribute
         static = driver.call("cuFuncGetAttribute", attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, self.function)
-        if wanted + static > self.device.max_shared_bytes:
+        if wanted > self.device.max_shared_bytes:
             raise KernelError(
                 f"kernel {self.kernel.name!r} takes more shared memory than a block of {self.device.name} may have",
-                got=f"{wanted + static} bytes",
+                got=f"{wanted} bytes",
                 expected=f"at most {self.device.max_shared_bytes}",
             )
         if wanted + static > _SHARED_WITHOUT_OPT_IN:

@@ -57,6 +57,12 @@ def test_through_cuda_python() -> None:
     kernel.unload()
 
 
+def test_a_matmul_with_tma() -> None:
+    a, b, product = gpu_kernels.matrices()
+    kernel = mosaic_gpu.compile(gpu_kernels.matmul, a, b)
+    np.testing.assert_allclose(kernel(DeviceArray.of(a), DeviceArray.of(b)).numpy(), product, atol=1e-4)
+
+
 def test_a_cuda_graph_replays_a_launch() -> None:
     kernel = mosaic_gpu.compile(softmax, X)
     x, out = DeviceArray.of(X), DeviceArray(X.shape, X.dtype)
@@ -99,3 +105,5 @@ def test_inside_jit() -> None:
     x = jnp.asarray(X)
     close(jax.jit(lambda x: softmax(x * 1.0))(x))
     close(mosaic_gpu.compile(softmax, x)(x))
+    a, b, product = gpu_kernels.matrices()
+    np.testing.assert_allclose(jax.jit(gpu_kernels.matmul)(a, b), product, atol=1e-4)

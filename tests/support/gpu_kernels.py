@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
+from jax.experimental import pallas as pl
 
+import mosaic_gpu
 from mosaic_gpu.lowering.assemblers import assemble
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
@@ -113,3 +118,32 @@ def tma(driver: Any) -> GpuKernel:
     facts = TensorMapFacts(argument=0, element_bytes=4, dims=(32, 16), strides_bytes=(128,), box=(8, 8), swizzle=0)
     types = {"operands": (floats(16, 32),), "results": (floats(8, 8),)}
     return kernel(driver, TMA, block=(64, 1, 1), tensor_maps=(facts,), **types)
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """A product of bfloat16 matrices that the compiler moves by TMA, in steps of 64 x 64 x 64."""
+
+    def kernel(a_ref: Any, b_ref: Any, o_ref: Any) -> None:
+        @pl.when(pl.program_id(2) == 0)
+        def _() -> None:
+            o_ref[...] = jnp.zeros_like(o_ref)
+
+        o_ref[...] += jnp.dot(a_ref[...], b_ref[...], preferred_element_type=jnp.float32)
+
+    (m, k), n = a.shape, b.shape[1]
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((m, n), jnp.float32),
+        grid=(m // 64, n // 64, k // 64),
+        in_specs=[pl.BlockSpec((64, 64), lambda i, j, k: (i, k)), pl.BlockSpec((64, 64), lambda i, j, k: (k, j))],
+        out_specs=pl.BlockSpec((64, 64), lambda i, j, k: (i, j)),
+        compiler_params=mosaic_gpu.CompilerParams(),
+        name="matmul",
+    )(a, b)
+
+
+def matrices() -> tuple[Any, Any, Any]:
+    """Operands for `matmul`, and their product in float64."""
+    draw = np.random.default_rng(7)
+    a, b = (draw.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((128, 256), (256, 128)))
+    return a, b, a.astype(np.float64) @ b.astype(np.float64)

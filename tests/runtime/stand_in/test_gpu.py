@@ -307,6 +307,13 @@ def test_tensor_maps_are_encoded_for_the_arrays_at_hand(driver: Driver) -> None:
     assert driver.errors == []
 
 
+def test_a_compiled_matmul_moves_its_operands_by_tma(driver: Driver) -> None:
+    a, b, expected = gpu_kernels.matrices()
+    kernel = compiled(driver, gpu_kernels.matmul, a, b)
+    assert kernel.launch_facts.tensor_maps
+    np.testing.assert_allclose(kernel(DeviceArray.of(a), DeviceArray.of(b)).numpy(), expected, atol=1e-4)
+
+
 def test_a_tensor_map_that_the_driver_refuses_names_the_argument(driver: Driver) -> None:
     kernel = gpu_kernels.tma(driver)
     (facts,) = kernel.tensor_maps

@@ -167,6 +167,13 @@ def test_tensor_maps_are_encoded_for_xlas_buffers(driver: Driver) -> None:
     np.testing.assert_array_equal(launch(kernel, x)[0], x[4:12, 8:16])
 
 
+def test_a_compiled_matmul_moves_its_operands_by_tma(driver: Driver) -> None:
+    a, b, expected = gpu_kernels.matrices()
+    before = driver.count("cuTensorMapEncodeTiled")
+    np.testing.assert_allclose(on_cuda(driver, gpu_kernels.matmul, a, b)(a, b), expected, atol=1e-4)
+    assert driver.count("cuTensorMapEncodeTiled") > before
+
+
 def test_clusters_and_programmatic_launches_reach_the_driver(driver: Driver) -> None:
     kernel = gpu_kernels.add_one(driver, blocks=32, cluster=(16, 1, 1), programmatic=True, name="attributes")
     sized(driver, kernel, 32 * 32 * 4, 32 * 32 * 4)
