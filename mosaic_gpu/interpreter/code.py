@@ -146,7 +146,7 @@ def _rule_of(equation: Equation) -> tuple[Any, bool]:
         return registry.EXECUTES[name], True
     if name in registry.EXPANDS:
         function = registry.EXPANDS[name](equation, **equation.params)
-        equation.cache["codes"] = (traced(function, equation.avals_in),)
+        equation.cache["codes"] = (traced(function, equation.avals_in, equation.avals_out),)
         return _run_expansion, True
     raise UnsupportedError(
         f"the interpreter does not know the primitive {name!r}",
@@ -193,10 +193,15 @@ def code_of(jaxpr: Any) -> Code:
     return found
 
 
-def traced(function: Any, avals: Sequence[Any]) -> Code:
-    """The code of a function of arrays with these abstract values."""
+def traced(function: Any, avals: Sequence[Any], results: Sequence[Any] = ()) -> Code:
+    """The code of a function of arrays with these abstract values.
+
+    64-bit dtypes are on where one of them, or of the `results`, has one, whatever the mode of the thread is.
+    """
+    dtypes = [numpy_dtype(a) for a in (*avals, *results) if not compat.is_extended_dtype(a)]
     specs = [jax.ShapeDtypeStruct(tuple(a.shape), a.dtype) for a in avals]
-    closed = jax.make_jaxpr(function)(*specs)
+    with jax.enable_x64(any(d.itemsize == 8 for d in dtypes)):
+        closed = jax.make_jaxpr(function)(*specs)
     return Code(compat.open_jaxpr(closed), closed.consts)
 
 

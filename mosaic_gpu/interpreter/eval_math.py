@@ -103,6 +103,16 @@ def eval_math(equation: Equation, *values: Any, **_: Any) -> Any:
     return rounded(np.asarray(result), equation.dtype)
 
 
+@evaluates("polynomial")
+def eval_polynomial(equation: Equation, x: Any, *coefficients: Any, **_: Any) -> Any:
+    """c0 + c1 x + c2 x**2 + .., in float64."""
+    wide = x.astype(np.float64)
+    result = np.zeros_like(wide)
+    for coefficient in reversed(coefficients):
+        result = result * wide + coefficient.astype(np.float64)
+    return rounded(np.asarray(np.broadcast_to(result, equation.shape)), equation.dtype)
+
+
 @expands("igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta", "random_gamma_grad")
 def expand_incomplete(equation: Equation, **_: Any) -> Callable[..., Any]:
     """JAX's own series and continued fractions, of which every step is interpreted."""

@@ -35,10 +35,12 @@ def exec_atomic_rmw(thread: Any, equation: Equation, *values: Any, args_tree: An
 
 
 @executes("mgpu_atomic_store")
-def exec_atomic_store(thread: Any, equation: Equation, *values: Any, args_tree: Any, atomic_type: Any) -> list[Any]:
+def exec_atomic_store(
+    thread: Any, equation: Equation, *values: Any, args_tree: Any, atomic_type: Any, **_: Any
+) -> list[Any]:
     """`plgpu.atomic_add(ref, value)` and its kin: the same, and nobody asks for what was there."""
     thread.pause()
-    ref, transforms, value, *_ = jax.tree_util.tree_unflatten(args_tree, values)
+    ref, transforms, value, *_mask = jax.tree_util.tree_unflatten(args_tree, values)
     _rmw(thread, select(thread, ref, transforms or (), writes=True), value, None, atomic_type)
     return []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from mosaic_gpu.interpreter.code import Code, Equation, code_of
-from mosaic_gpu.interpreter.registry import executes
+from mosaic_gpu.interpreter.registry import executes, expands
 from mosaic_gpu.interpreter.values import numpy_dtype
 from mosaic_gpu.lowering.jaxpr import compat
 
@@ -26,6 +28,12 @@ def exec_custom_call(thread: Any, equation: Equation, *values: Any, **_: Any) ->
     """A function with a derivative of its own: the function itself."""
     code: Code = equation.cache["codes"][0]
     return code.run(thread, values)
+
+
+@expands("call_hi_primitive")
+def expand_call_hi_primitive(equation: Equation, *, _prim: Any) -> Callable[..., Any]:
+    """An operation that JAX 0.12 keeps whole, by the operations that it stands for."""
+    return lambda *arrays: jax.tree.leaves(_prim.expand(*jax.tree.unflatten(_prim.in_tree, arrays)))
 
 
 @executes("cond")
