@@ -6,11 +6,18 @@ import ctypes
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
+import mosaic_gpu
 from mosaic_gpu import launcher
+from mosaic_gpu.cli import main
 from mosaic_gpu.errors import ToolError
+from mosaic_gpu.lowering.jaxpr import compat
 from tests.support.stand_in import HEADERS, build_library, compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -58,8 +65,6 @@ def test_the_library_is_built_and_holds_the_handler(tmp_path: Path) -> None:
 
 
 def test_the_handler_tells_xla_that_a_cuda_graph_may_hold_it(tmp_path: Path) -> None:
-    import jax
-
     include = str(jax.ffi.include_dir())
     probe = build_library(
         [Path(__file__).parents[1] / "support/native/traits.cc"], "libtraits.so", ("-isystem", include)
@@ -89,6 +94,36 @@ def test_a_library_that_is_none_is_an_error_with_the_build_command(tmp_path: Pat
     wrong.write_bytes(b"no library")
     with pytest.raises(ToolError, match=r"cannot be loaded(.|\n)*mosaic-gpu build-launcher"):
         launcher.register_library(wrong, "MosaicGpuKernel", "a_target_of_no_use", "CUDA")
+
+
+def test_jax_takes_the_library(tmp_path: Path) -> None:
+    launcher.register_library(launcher.build_launcher(tmp_path), "MosaicGpuKernel", "mosaic_gpu_test_target", "CUDA")
+
+
+def test_it_is_found_where_it_was_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(launcher, "_installed_folder", lambda: tmp_path)
+    monkeypatch.setattr(mosaic_gpu, "__path__", [])
+    assert launcher.find_launcher() is None
+    assert main(["build-launcher"]) == 0
+    assert launcher.find_launcher() == tmp_path / "native" / launcher.LIBRARY
+
+
+def test_a_kernel_that_is_to_run_on_a_gpu_without_it_is_an_error_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def double(x: Any) -> Any:
+        def kernel(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...] * 2
+
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(kernel, out, compiler_params=mosaic_gpu.CompilerParams())(x)
+
+    monkeypatch.setattr(launcher, "find_launcher", lambda: None)
+    monkeypatch.setattr(launcher, "_registered", set())
+    jax.jit(double).trace(np.ones(8, np.float32)).lower(lowering_platforms=("cuda",))  # for another machine: fine
+    monkeypatch.setattr(compat, "backend_platform", lambda ctx: "cuda")
+    with pytest.raises(ToolError, match=r"kernels inside jax\.jit need the launcher"):
+        jax.jit(double).trace(np.ones(9, np.float32)).lower(lowering_platforms=("cuda",))
 
 
 def test_where_it_is_not_built_the_error_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
