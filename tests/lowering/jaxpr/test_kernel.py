@@ -118,7 +118,7 @@ def test_an_error_in_a_nested_function_names_its_own_line() -> None:
 
 @pytest.mark.parametrize(
     "memory",
-    [plgpu.Barrier(), plgpu.SemaphoreType.REGULAR, plgpu.ACC((64, 64), jnp.float32), plgpu.GMEM((8,), jnp.int32)],
+    [plgpu.Barrier(), plgpu.SemaphoreType.REGULAR, plgpu.GMEM((8,), jnp.int32)],
 )
 def test_scratch_that_is_no_plain_memory_is_refused_by_name(memory: Any) -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
