@@ -142,7 +142,7 @@ def test_operands_without_dimensions(run: Run) -> None:
     np.testing.assert_array_equal(run(call(body, ()), np.float32(3), np.float32(4)), np.float32(12))
 
 
-@pytest.mark.usefixtures("simulator_only")
+@pytest.mark.usefixtures("not_in_jax")
 @pytest.mark.parametrize("shape", [(0,), (3, 0)])
 def test_arrays_without_elements(run: Run, shape: tuple[int, ...]) -> None:
     assert run(call(double, shape), np.zeros(shape, np.float32)).shape == shape

@@ -37,7 +37,7 @@ def test_a_grid_of_rank_zero_is_one_program(run: Run) -> None:
     np.testing.assert_array_equal(run(call(add, (5,), grid=()), x, x), x + x)
 
 
-@pytest.mark.usefixtures("simulator_only")
+@pytest.mark.usefixtures("not_in_jax")
 @pytest.mark.parametrize("grid", [(0,), (4, 0), (0, 3, 2)])
 def test_a_grid_with_an_empty_dimension_runs_nothing(run: Run, grid: Any) -> None:
     def body(o_ref: Any) -> None:

@@ -25,7 +25,7 @@ WILD = np.array([0, 3, -1, 9, 10, -10, -11, 25, -25, 2**31 - 1, -(2**31)], np.in
 """Indices in and out of a dimension of 10."""
 
 
-compiled = pytest.mark.usefixtures("simulator_only")
+compiled = pytest.mark.usefixtures("not_in_jax")
 """For what JAX's interpreter cannot do (some strided and transposed references), or does otherwise."""
 
 
