@@ -94,5 +94,5 @@ def test_an_algorithm_of_a_users_own_is_refused_by_name() -> None:
     algorithm = jax.lax.DotAlgorithm(
         lhs_precision_type=np.float32, rhs_precision_type=np.float32, accumulation_type=np.float32
     )
-    with pytest.raises(UnsupportedError, match="of one.s own"):
+    with pytest.raises(UnsupportedError, match=r"of one.s own"):
         chosen("float32", "float32", "float32", algorithm)
