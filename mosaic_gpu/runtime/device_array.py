@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mosaic_gpu.errors import KernelError
+from mosaic_gpu.errors import KernelError, ToolError
 from mosaic_gpu.runtime import dlpack, driver
 from mosaic_gpu.runtime.devices import Device, current_device, device
 from mosaic_gpu.runtime.interface import Array
@@ -64,9 +66,10 @@ class DeviceArray:
         return f"<DeviceArray {self.dtype}{list(self.shape)} on GPU {self.device.ordinal}>"
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", 0):
-            with self.device.active(), driver.relaxed_capture():
-                driver.bindings().cuMemFree(self._pointer)  # a lost context refuses, and its memory is gone anyway
+        if getattr(self, "_pointer", 0) and not sys.is_finalizing():
+            # A lost context refuses, and its memory is gone anyway.
+            with contextlib.suppress(ToolError), self.device.active(), driver.relaxed_capture():
+                driver.call("cuMemFree", self._pointer)
 
     @property
     def nbytes(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,6 +168,33 @@ def test_arrays_of_other_libraries_are_taken_as_they_are(driver: Driver, kind: s
     array = ForeignArray(memory, {}) if kind == "interface" else DlpackArray(memory)
     (result,) = GpuCaller(gpu_kernels.add_one(driver))([array])
     np.testing.assert_array_equal(result.numpy(), X + 1)
+
+
+class Tensor(ForeignArray):
+    """As PyTorch's: the library is known by the module of the class."""
+
+    __module__ = "torch"
+    device = "cuda:0"
+
+
+def test_pytorchs_stream_is_taken_and_its_allocator_makes_the_results(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _enter()
+    stream = cuda.call("cuStreamCreate", 1)
+    torch = types.ModuleType("torch")
+    torch.float32 = np.float32  # type: ignore[attr-defined]
+    torch.empty = lambda shape, dtype, device: Tensor(DeviceArray(shape, dtype), {})  # type: ignore[attr-defined]
+    current = types.SimpleNamespace(cuda_stream=int(stream))
+    torch.cuda = types.SimpleNamespace(current_stream=lambda device: current)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    x = Tensor(DeviceArray.of(X), {})
+    (result,) = GpuCaller(gpu_kernels.add_one(driver))([x])
+    assert type(result) is Tensor
+    assert driver.launches == []  # it waits on that stream
+    cuda.call("cuStreamSynchronize", stream)
+    np.testing.assert_array_equal(result.memory.numpy(), X + 1)
+    cuda.call("cuStreamDestroy", stream)
 
 
 def test_work_that_an_array_waits_for_is_waited_for(driver: Driver) -> None:
