@@ -336,8 +336,8 @@ def test_a_cluster_barrier_joins_the_blocks_of_a_cluster() -> None:
     body = (
         START
         + """mov.u32 %r4, %cluster_ctarank; mov.u32 %r5, %clusterid.x; atom.global.add.u32 %r6, [%a0], 1;
-    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.volatile.global.u32 %r7, [%a0]; add.u64 %a1, %a1, 4;
-    st.global.u32 [%a1], %r7;"""
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; ld.volatile.global.u32 %r7, [%a0];
+    add.u64 %a1, %a1, 4; st.global.u32 [%a1], %r7;"""
     )
     out = np.zeros(129, np.uint32)
     launch(body, [out], grid=4, block=32, cluster=2)

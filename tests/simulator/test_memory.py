@@ -64,7 +64,8 @@ def test_shared_memory_must_be_written_before_it_is_read() -> None:
     launch(LANE + good, [np.zeros(1)], declarations=shared)
     bad = (
         "mov.u32 %t1, s; mad.lo.u32 %t1, %t0, 4, %t1; setp.ne.u32 %p0, %t0, 9; "
-        "@%p0 st.shared.b32 [%t1], %t0;\nld.shared.b32 %t2, [%t1]; mad.wide.u32 %a0, %t0, 4, %a0; st.global.b32 [%a0], %t2;"
+        "@%p0 st.shared.b32 [%t1], %t0;\nld.shared.b32 %t2, [%t1]; mad.wide.u32 %a0, %t0, 4, %a0; "
+        "st.global.b32 [%a0], %t2;"
     )
     with pytest.raises(SimulationError, match=r"never written: byte 36 of shared memory[\s\S]*lane 9"):
         launch(LANE + bad, [np.zeros(32)], declarations=shared)
