@@ -39,6 +39,7 @@ class AsynchronousAccesses:
     def __init__(self, races: Races) -> None:
         self.races = races
         self.made: dict[int, Access] = {}
+        self.plain = np.zeros(0, np.bool_)
 
     def _access(self, instruction: Instruction) -> Access:
         """The access that stands for an instruction, numbered among the kernel's."""
@@ -117,16 +118,19 @@ class AsynchronousAccesses:
         late &= (who != thread) | is_async
         unfenced = ~is_async & (time > known[wide + column]) if after_write else np.zeros(late.shape, np.bool_)
         if unfenced.any():
-            unfenced &= ~np.isin(access_number(records), self._plain_copies())
+            unfenced &= ~self._plain_copies().take(access_number(records), mode="clip")
         bad = (late | unfenced) & (records != 0)
         if bad.any():
             at = np.unravel_index(int(np.argmax(bad)), bad.shape)
             unit = int(races.positions(where)[at[0]]) * k + (int(at[1]) if len(at) > 1 else 0)
             raise self._fault(access, thread, int(records[at]), unit, late=bool(late[at]), write=after_write)
 
-    def _plain_copies(self) -> list[int]:
-        """The numbers of the cp.async of the kernel."""
-        return [a.number for a in self.races.accesses if a.instruction.opcode == "cp"]
+    def _plain_copies(self) -> Array:
+        """By number, whether an access is a cp.async."""
+        accesses = self.races.accesses
+        if len(self.plain) != len(accesses) + 1:
+            self.plain = np.array([False, *(a.instruction.opcode == "cp" for a in accesses)])
+        return self.plain
 
     def _judge_kept(self, access: Access, thread: int, before: Array, where: Any, k: int) -> None:
         races = self.races
