@@ -140,7 +140,7 @@ def candidates(loop: Any, memories: Memories, kernel: Any, *, has_tma: bool = Tr
 
 def _candidate(load: Any, loop: Any, has_tma: bool) -> Candidate | None:
     source = load.operands[0]
-    if is_defined_outside(source, loop) or not _can_move(source, loop):
+    if is_defined_outside(source, loop) or not can_move(source, loop):
         return None
     view = view_of(source)
     if view.space != "gmem":
@@ -165,16 +165,19 @@ def _has_whole_rows(view: RefView, layout: Layout | None) -> bool:
     return view.shape[-1] % width == 0 and view.vector_dim == len(view.shape) - 1
 
 
-def _can_move(value: ir.Value, loop: Any) -> bool:
-    """Whether a value is computed from the loop's counter and from outside by scalar arithmetic and views alone."""
+def can_move(value: ir.Value, loop: Any, inner: Any = None) -> bool:
+    """Whether a value is computed by scalar arithmetic and views alone, from outside of `loop` and from its counter.
+
+    `inner`: a loop inside of it, whose counter counts as well.
+    """
     if is_defined_outside(value, loop):
         return True
     owner = value.owner
     if isinstance(owner, ir.Block):
-        return bool(value == loop.regions[0].blocks[0].arguments[0])
+        return any(value == each.regions[0].blocks[0].arguments[0] for each in (loop, inner) if each is not None)
     op = owner.operation
     scalar = op.name.startswith("arith.") and not any(is_tile(r.type) for r in op.results)
-    return (scalar or op.name in _PURE) and all(_can_move(o, loop) for o in op.operands)
+    return (scalar or op.name in _PURE) and all(can_move(o, loop, inner) for o in op.operands)
 
 
 def _only_staged(load: Any, loop: Any) -> tuple[Any, list[Any], list[Any]] | None:

@@ -23,22 +23,22 @@ from mosaic_gpu.lowering.passes.rebuild import terminator
 from mosaic_gpu.lowering.passes.walk import walk
 
 
-def keep_in_flight(loop: Any) -> bool:
-    """Does it in a loop, where it can be done; whether it was done."""
+def keep_in_flight(loop: Any) -> Any:
+    """Does it in a loop, where it can be done: the `mgpu.dot_wait` behind the loop, or None."""
     body = loop.regions[0].blocks[0]
     dots = [op for op in walk(body) if op.name == "mgpu.dot" and ir.StringAttr(op.attributes["kind"]).value == "wgmma"]
     if len(dots) != 1 or dots[0].block != body:
-        return False
+        return None
     (dot,) = dots
     lhs, rhs, acc = dot.operands
     uses, acc_uses = list(dot.results[0].uses), list(acc.uses)
     if len(uses) != 1 or len(acc_uses) != 1 or not all(isinstance(v.type, RefType) for v in (lhs, rhs)):
-        return False
+        return None
     if uses[0].owner.operation != terminator(body) or acc != body.arguments[uses[0].operand_number + 1]:
-        return False
+        return None
     dot.attributes[PENDING] = emit.int_attr(1)
     result = loop.results[uses[0].operand_number]
     with ir.InsertionPoint.after(loop), loop.location:
         wait = DotWaitOp(result.type, result, emit.int_attr(0))
     result.replace_all_uses_except(wait.result, wait.operation)
-    return True
+    return wait.operation

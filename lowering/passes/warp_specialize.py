@@ -1,7 +1,8 @@
 """Gives the copies of a kernel's loops to warps of their own.
 
 Requires: layouts assigned, shared memory not planned yet; before `pipeline-loops`, which takes the loops that are left.
-Does, in a kernel of 4 or 8 warps, for the loops at its top level whose loads TMA can copy (see `pipeline_loops`):
+Does, in a kernel of 4 or 8 warps, for the loops at its top level whose loads TMA can copy (see `pipeline_loops`), or
+one such loop in a loop there (over tiles), if it has as many steps each time:
 everything the kernel does goes to the *consumer* warps, as it was; a *producer*, a warpgroup more, keeps only those
 loops, their addresses and the copies.  Two rings of mbarriers connect them: `full` tells the consumers that a stage has
 arrived, `empty` tells the producer that all consumer warps are done with it. Leaves: the same values.
@@ -13,7 +14,8 @@ arrived, `empty` tells the producer that all consumer warps are done with it. Le
                                            ..
                                          })
 
-The first pass of the producer over the ring waits for the phase before the first one, which counts as ended.
+The first pass of the producer over the ring waits for the phase before the first one, which counts as ended.  The ring
+of a loop in a loop goes round and round: the producer is ahead in the next tile while the consumers end theirs.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.diagnostics import location_source
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
-from mosaic_gpu.lowering.passes.async_candidates import Candidate, candidates
-from mosaic_gpu.lowering.passes.effects import Memories
+from mosaic_gpu.lowering.passes.async_candidates import Candidate, can_move, candidates
+from mosaic_gpu.lowering.passes.effects import Memories, is_defined_outside
 from mosaic_gpu.lowering.passes.keep_in_flight import keep_in_flight
 from mosaic_gpu.lowering.passes.pipeline_loops import (
     DEFAULT_STAGES,
@@ -57,11 +59,20 @@ REGISTERS = {2: (40, 232)}
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop whose copies the producer does."""
+    """A loop whose copies the producer does; `outer`: the loop at the top level that it is in, if it is in one."""
 
     op: Any
     found: list[Candidate]
     stages: int
+    outer: Any = None
+
+    def steps_before(self, outer: Any, op: Any) -> ir.Value | None:
+        """The steps of `op`, this loop or its copy, in the earlier steps of `outer`, computed in front of `op`."""
+        if outer is None:
+            return None
+        with ir.InsertionPoint(op):
+            tile = Steps(outer).number(outer.regions[0].blocks[0].arguments[0])
+            return arith.muli(tile, Steps(op).total())
 
 
 @dataclass(frozen=True)
@@ -98,14 +109,24 @@ def _loops(kernel: Any, most: int, limit_bytes: int, is_asked_for: bool) -> list
         op = view.operation
         if op.name != "scf.for" or not (is_asked_for or _pays(op)):
             continue
-        loads = [c for c in candidates(op, Memories.of(kernel), kernel) if c.plan is not None]
-        stages = choose_stages(kernel, op, loads, most, room)
-        if stages >= 2 and (
-            is_asked_for or not stores_to_shared(op, {s for c in loads for s in (*c.stores, *c.tails)})
-        ):
-            found.append(_Loop(op, loads, stages))
-            room -= stages * sum(c.stage_bytes for c in loads)
+        for loop, outer in ((op, None), *((inner, op) for inner in _loops_in(op))):
+            loads = [c for c in candidates(loop, Memories.of(kernel), kernel) if c.plan is not None]
+            if outer is not None:
+                loads = [c for c in loads if can_move(c.load.operands[0], outer, loop)]
+            stages = choose_stages(kernel, loop, loads, most, room)
+            if stages >= 2 and (
+                is_asked_for or not stores_to_shared(loop, {s for c in loads for s in (*c.stores, *c.tails)})
+            ):
+                found.append(_Loop(loop, loads, stages, outer))
+                room -= stages * sum(c.stage_bytes for c in loads)
+                break
     return found
+
+
+def _loops_in(outer: Any) -> list[Any]:
+    """The loops in the body of a loop that have as many steps each time."""
+    inner = [view.operation for view in outer.regions[0].blocks[0].operations if view.operation.name == "scf.for"]
+    return [op for op in inner if all(is_defined_outside(v, outer) for v in list(op.operands)[:3])]
 
 
 def _pays(loop: Any) -> bool:
@@ -157,17 +178,36 @@ def _rings(loop: _Loop, warps: int) -> tuple[Ring, ir.Value]:
 
 
 def _produce(loop: _Loop, ring: Ring, empty: ir.Value, kernel: Any, names: dict[Any, Any]) -> None:
-    """The loop, with nothing in it but the copies."""
-    bounds = [copied(v, kernel, names, keep=_is_argument) for v in list(loop.op.operands)[:3]]
-    new = scf.ForOp(*bounds)
+    """The loop, with nothing in it but the copies; in the loop that it is in, if it is in one."""
+    if loop.outer is None:
+        _produce_steps(loop, ring, empty, kernel, names, None)
+        return
+    outer = _same_loop(loop.outer, kernel, names)
+    with ir.InsertionPoint(outer.body):
+        inner = names | {loop.outer.regions[0].blocks[0].arguments[0]: outer.induction_variable}
+        _produce_steps(loop, ring, empty, kernel, inner, outer.operation)
+        scf.YieldOp([])
+
+
+def _same_loop(loop: Any, kernel: Any, names: dict[Any, Any]) -> Any:
+    """An empty loop with the bounds of `loop`."""
+    return scf.ForOp(*(copied(v, kernel, names, keep=_is_argument) for v in list(loop.operands)[:3]))
+
+
+def _produce_steps(loop: _Loop, ring: Ring, empty: ir.Value, kernel: Any, names: dict[Any, Any], outer: Any) -> None:
+    new = _same_loop(loop.op, kernel, names)
+    before = loop.steps_before(outer, new.operation)
     with ir.InsertionPoint(new.body):
-        number = Steps(new.operation).number(new.induction_variable)
-        stage, parity = place_in_ring(number, loop.stages)
+        stage, parity = place_in_ring(_after(before, Steps(new.operation).number(new.induction_variable)), loop.stages)
         BarrierWaitOp(empty, stage, arith.xori(parity, emit.int_constant(1)))
         inner = names | {loop.op.regions[0].blocks[0].arguments[0]: new.induction_variable}
         views = [copied(c.load.operands[0], kernel, inner, keep=_is_argument) for c in loop.found]
         ring.start(views, stage)
         scf.YieldOp([])
+
+
+def _after(before: ir.Value | None, number: ir.Value) -> ir.Value:
+    return number if before is None else arith.addi(before, number)
 
 
 def _is_argument(value: ir.Value) -> bool:
@@ -179,26 +219,33 @@ def _consume(loop: _Loop, ring: Ring, empty: ir.Value) -> None:
     body = loop.op.regions[0].blocks[0]
     by_threads = any(c.is_read_by_threads for c in loop.found)
     fences = fences_in(loop.op)
+    with loop.op.location:
+        before = loop.steps_before(loop.outer, loop.op)
     with ir.InsertionPoint(body.operations[0]), loop.op.location:
         number = Steps(loop.op).number(body.arguments[0])
-        stage, parity = place_in_ring(number, loop.stages)
+        place = _after(before, number)
+        stage, parity = place_in_ring(place, loop.stages)
         BarrierWaitOp(ring.full, stage, parity)
         ring.take(stage)
     drop_fences(loop.op, fences)
-    in_flight = not by_threads and keep_in_flight(loop.op)
+    wait = None if by_threads else keep_in_flight(loop.op)
     with ir.InsertionPoint(terminator(body)), loop.op.location:
         if by_threads:
             fence_async("threads have read the stage that copies write next")
-        if in_flight:
-            _release_step_before(number, loop.stages, empty)
-        else:
+        if wait is None:
             BarrierArriveOp(empty, stage)
+        else:
+            _release_step_before(number, place, loop.stages, empty)
+    if wait is not None and before is not None:
+        with ir.InsertionPoint.after(wait), loop.op.location:
+            total = Steps(loop.op).total()
+            _release_step_before(total, arith.addi(before, total), loop.stages, empty)
 
 
-def _release_step_before(number: ir.Value, stages: int, empty: ir.Value) -> None:
-    """The dot of the step before has ended: its stage is free."""
+def _release_step_before(number: ir.Value, place: ir.Value, stages: int, empty: ir.Value) -> None:
+    """The dot of the step before step `number`, which is step `place` of the ring, has ended: its stage is free."""
     branch = scf.IfOp(arith.cmpi(emit.SGT, number, emit.int_constant(0)))
     with ir.InsertionPoint(branch.then_block):
-        before, _ = place_in_ring(arith.subi(number, emit.int_constant(1)), stages)
+        before, _ = place_in_ring(arith.subi(place, emit.int_constant(1)), stages)
         BarrierArriveOp(empty, before)
         scf.YieldOp([])

@@ -434,6 +434,8 @@ def test_a_pipelined_product_is_right_for_any_number_of_blocks_and_row_blocks(st
         return product(n, x, y, max_concurrent_steps=stages)
 
     (traced,) = mosaic_gpu.trace_calls(kernel, 5, x, y)
+    # With stages to fill, warps of their own copy, and are ahead in the next tile while the others end theirs.
+    assert ("mgpu.specialize" in mosaic_gpu.compile(kernel, 5, x, y).ir("pipelined")) == (stages != 1)
     for blocks, n in ((1, 5), (2, 5), (7, 3), (132, 5), (132, 0)):
         program = dataclasses.replace(compilation_of(traced).program, grid=(blocks, 1, 1))
         operands = [np.full((), n, np.int32), x, y]
