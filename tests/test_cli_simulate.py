@@ -78,9 +78,7 @@ def test_a_hazard_is_reported_with_both_lines_and_the_status_is_1(
         ([*SAXPY, "--arg", "n", *["--arg", "x=f32:1"] * 3], "NAME=TYPE:SHAPE"),
     ],
 )
-def test_a_wrong_command_line_is_refused(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_command_line_is_refused(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 1
     assert says in capsys.readouterr().err
 

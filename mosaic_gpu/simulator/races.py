@@ -281,7 +281,6 @@ class Races(HappensBefore):
         )  # fmt: skip
 
 
-
 def ids_like(ids: Array, records: Array) -> Array:
     """The threads beside their records, which may have several columns."""
     return ids if records.ndim == 1 else ids[:, None]

@@ -1,4 +1,4 @@
-"""Scratch memory beside the tiles that matrix units and copies use: whatever order it is asked for, all stays intact."""
+"""Scratch memory beside the tiles that matrix units and copies use: in any order, all stays intact."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_small_scratch_of_a_scope_inside_a_pipelined_loop(run: Run) -> None:
 
 
 def layer(m: int, n: int, k: int, *, in_grid: bool, **choices: Any) -> Any:
-    """relu(a @ b + bias), the bias copied to shared memory before the loop over k: a dimension of the grid, or a loop."""
+    """relu(a @ b + bias), the bias copied to shared memory before the steps over k: those of the grid, or a loop."""
     bm, bn, bk = 64, 64, 32
 
     def bias_first(bias_ref: Any, bias_smem: Any) -> None:
