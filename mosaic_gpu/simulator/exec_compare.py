@@ -16,6 +16,8 @@ _ORDERED: dict[str, Any] = {
     "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 }  # fmt: skip
 _COMPARISONS = (*_ORDERED, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+#: The bits of 1.0, the value of `set` for true.
+_ONES = {"f16": 0x3C00, "bf16": 0x3F80}
 _COMBINATIONS: dict[str, Any] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
@@ -126,11 +128,11 @@ def _setp_pair(d: Decoder, name: str, combine: str, flush: bool, kind: str) -> O
 def exec_set(d: Decoder) -> Operation:
     name, combine, flush = d.need(_COMPARISONS), d.one_of(tuple(_COMBINATIONS)), d.flag("ftz")
     result_type, kind = d.type(0), d.type(1)
-    if kind.endswith("x2") or result_type in ("f16", "bf16"):
-        raise d.refuse(f"type .{kind}")
     d.count(4 if combine else 3)
+    if kind.endswith("x2"):
+        return _set_pair(d, name, combine, flush, result_type, kind)
     storage, compare = _comparing(d, name, kind, flush)
-    o, a, b = d.dst(0, result_type), d.src(1, storage), d.src(2, storage)
+    o, a, b = d.dst(0, "b16" if result_type in _ONES else result_type), d.src(1, storage), d.src(2, storage)
     c, negated = d.predicate(d.operand(3)) if combine else (None, False)
 
     def run(slots: list[Array], frame: Any) -> None:
@@ -138,7 +140,30 @@ def exec_set(d: Decoder) -> Operation:
         compare(slots[a], slots[b], result)
         if c is not None:
             result = _COMBINATIONS[combine](result, slots[c] ^ negated)
-        slots[o][...] = result if result_type == "f32" else -result.astype(np.int64)
+        slots[o][...] = result if result_type == "f32" else result.astype(np.int64) * _ONES.get(result_type, -1)
+
+    return run
+
+
+def _set_pair(d: Decoder, name: str, combine: str, flush: bool, result_type: str, kind: str) -> Operation:
+    """set on pairs of halves: each half of the result is 1.0, or all ones where the result is an integer."""
+    element = kind.removesuffix("x2")
+    if result_type not in (kind, "u32", "s32"):
+        raise d.fail(f"a result of type .{kind}, .u32 or .s32 expected")
+    _, compare = _comparing(d, name, element, flush)
+    true = np.uint32(_ONES[element] if result_type == kind else 0xFFFF)
+    o, a, b = d.dst(0, "b32"), d.src(1, "b32"), d.src(2, "b32")
+    c, negated = d.predicate(d.operand(3)) if combine else (None, False)
+
+    def run(slots: list[Array], frame: Any) -> None:
+        packed = np.zeros(frame.n, np.uint32)
+        for part, shift in ((halves.low, 0), (halves.high, 16)):
+            result = np.empty(frame.n, np.bool_)
+            compare(part(slots[a]), part(slots[b]), result)
+            if c is not None:
+                result = _COMBINATIONS[combine](result, slots[c] ^ negated)
+            packed |= np.where(result, true, np.uint32(0)) << np.uint32(shift)
+        slots[o][...] = packed
 
     return run
 

@@ -188,8 +188,13 @@ def exec_redux(d: Decoder) -> Operation:
         value = np.broadcast_to(slots[a], frame.n)
         lane = frame.pick(frame.wave.lane).astype(U32)
         inside = (slots[mask] >> lane) & 1 == 1
-        table, warp, _ = lane_table(frame, np.where(inside, value, neutral).astype(value.dtype), neutral)
-        slots[o][...] = _REDUCTIONS[name].reduce(table, axis=1, dtype=table.dtype)[warp]
+        # Lanes with different masks, such as the tiles of a warp, are different reductions.
+        first = slots[mask][:1]
+        for members in first if (slots[mask] == first).all() else np.unique(slots[mask]):
+            mine = inside & (slots[mask] == members)
+            table, warp, _ = lane_table(frame, np.where(mine, value, neutral).astype(value.dtype), neutral)
+            total = _REDUCTIONS[name].reduce(table, axis=1, dtype=table.dtype)[warp]
+            np.copyto(slots[o], total, where=mine)
 
     return run
 

@@ -76,11 +76,17 @@ def _one(flags: str, size: str | None, kind: str, raw: bytes) -> str:
     if kind in "eEfFgG":
         return str(f"%{flags}{kind}" % struct.unpack("<d", raw))
     if kind in "aA":
-        return str(struct.unpack("<d", raw)[0].hex())
+        return _hexadecimal(struct.unpack("<d", raw)[0], kind)
     bits = {"hh": 1, "h": 2}.get(size or "", len(raw))
     number = int.from_bytes(raw[:bits], "little", signed=kind in "di")
     if kind == "p":
-        return f"{number:#x}"
+        return f"{number:#x}" if number else "(nil)"
     if kind == "c":
         return chr(number & 0xFF)
     return str(f"%{flags}{'d' if kind in 'iu' else kind}" % number)
+
+
+def _hexadecimal(value: float, kind: str) -> str:
+    """C's %a without a precision, which leaves out the zeros at the end of the fraction."""
+    text = re.sub(r"\.?0*p", "p", value.hex())
+    return text.upper() if kind == "A" else text

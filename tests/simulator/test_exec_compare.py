@@ -117,3 +117,28 @@ def test_copysign_takes_the_sign_of_its_first_source() -> None:
     b = np.where(np.isnan(b), np.float32(1), b)
     got = evaluate("copysign.f32 %d, %a, %b;", "f32", ("f32", a), ("f32", b))
     assert_bits(got, canonical(np.copysign(b, a)), a, b)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["eq", "gtu", "nan"])
+def test_set_of_halves_gives_one_or_all_ones(name: str, kind: str) -> None:
+    a, b = pairs(half_edges(kind), half_edges(kind, 1))
+    want = holds(name, half_values(a, kind), half_values(b, kind))
+    one = {"f16": 0x3C00, "bf16": 0x3F80}[kind]
+    got = evaluate(f"set.{name}.{kind}.{kind} %d, %a, %b;", "b16", ("b16", a), ("b16", b))
+    assert_bits(got, np.where(want, one, 0).astype(np.uint16), a, b)
+    got = evaluate(f"set.{name}.s32.{kind} %d, %a, %b;", "s32", ("b16", a), ("b16", b))
+    assert_bits(got, np.where(want, 0xFFFFFFFF, 0).astype(np.uint32), a, b)
+
+
+@pytest.mark.parametrize("result", ["same", "u32"])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_set_of_pairs_of_halves_compares_each(kind: str, result: str) -> None:
+    a, b = pairs(half_edges(kind), half_edges(kind, 1))
+    both = [np.stack([x, x[::-1]], axis=-1).reshape(-1).view(np.uint32) for x in (a, b)]
+    less = holds("lt", half_values(a, kind), half_values(b, kind))
+    true = 0xFFFF if result == "u32" else {"f16": 0x3C00, "bf16": 0x3F80}[kind]
+    want = np.where(np.stack([less, less[::-1]], axis=-1), true, 0).astype(np.uint16).reshape(-1).view(np.uint32)
+    to = f"{kind}x2" if result == "same" else result
+    got = evaluate(f"set.lt.{to}.{kind}x2 %d, %a, %b;", "b32", ("b32", both[0]), ("b32", both[1]))
+    assert_bits(got, want, *both)

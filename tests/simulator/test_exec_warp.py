@@ -115,6 +115,12 @@ def test_redux_reduces_the_lanes_of_the_mask(name: str, kind: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+def test_redux_of_tiles_of_a_warp_at_once_keeps_them_apart() -> None:
+    x = np.random.default_rng(3).integers(0, 1000, 64, np.uint64).astype(np.uint32)
+    got = run("and.b32 %r3, %r2, 24; mov.b32 %r4, 255; shl.b32 %r4, %r4, %r3; redux.sync.add.u32 %r9, %r1, %r4;", x)
+    np.testing.assert_array_equal(got, np.repeat(x.reshape(8, 8).sum(axis=1), 8))
+
+
 def test_elect_chooses_the_lowest_lane() -> None:
     got = run(
         "setp.lt.u32 %p0, %r2, 5; @%p0 bra B; elect.sync %r9|%p1, 0xffffffe0; selp.u32 %r9, 1, 0, %p1; "

@@ -38,6 +38,13 @@ def test_conversions_take_their_widths_and_alignment() -> None:
     assert result == ("-5|   1.500|0xff|-7|hi|A|%",)
 
 
+def test_pointers_and_hexadecimal_floats_look_as_in_c() -> None:
+    stores = """st.local.b64 [%a0], 0; st.local.b64 [%a0+8], 255; st.local.b64 [%a0+16], 0d3FF8000000000000;
+    st.local.b64 [%a0+24], 0d4000000000000000;"""
+    result, _ = printed("%p %p %a %A", stores)
+    assert result == ("(nil) 0xff 0x1.8p+0 0X1P+1",)
+
+
 def test_text_goes_to_standard_output_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         f"{HEADER}{EXTERN}.global .b8 f[2] = {{65, 0}};\n.visible .entry k() {{ .reg .b64 %a; "
