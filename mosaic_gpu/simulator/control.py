@@ -13,22 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.simulator.assignment import NO_EFFECTS, Effects, effects_of
+from mosaic_gpu.simulator.calls import Returned, by_block, call
 from mosaic_gpu.simulator.layout import Layout
-from mosaic_gpu.simulator.memory import LOCAL_WINDOW
-from mosaic_gpu.simulator.printf import print_values
-from mosaic_gpu.simulator.ptx import (
-    TYPES,
-    Function,
-    Instruction,
-    Operand,
-    Program,
-    Register,
-    Symbol,
-    Variable,
-    unsupported,
-)
+from mosaic_gpu.simulator.ptx import Function, Instruction, Operand, Program, Symbol
 from mosaic_gpu.simulator.registry import ENDINGS, Decoder, Ending, Successors
 from mosaic_gpu.simulator.slots import Slots
 
@@ -64,7 +52,7 @@ class Context:
     entries: dict[str, int]
     end_block: int
     next_block: int = 0
-    returns: dict[int, list[_Passing]] = field(default_factory=dict)
+    returns: dict[int, list[Returned]] = field(default_factory=dict)
     converge: Converge | None = None
     effects: Effects = field(default_factory=lambda: NO_EFFECTS)
 
@@ -109,7 +97,7 @@ def ending(context: Context, instruction: Instruction, used: _Uses) -> Ending:
     """The ending of a block whose last instruction is `instruction`."""
     decoder = Decoder(instruction, context.slots, context.layout)
     builders: dict[str, Callable[[Decoder, Context], Ending]] = {
-        "bra": _branch, "brx": _branch_table, "ret": _return, "exit": _exit, "call": _call,
+        "bra": _branch, "brx": _branch_table, "ret": _return, "exit": _exit, "call": call,
         "bar": _barrier, "barrier": _barrier, "trap": _trap,
     }  # fmt: skip
     build = builders.get(instruction.opcode)
@@ -180,14 +168,6 @@ def _branch_table(decoder: Decoder, context: Context) -> Ending:
     return end
 
 
-def by_block(frame: Frame, where: Array) -> Successors:
-    """Each thread goes to its own block."""
-    blocks = np.unique(where)
-    if len(blocks) == 1:
-        return int(blocks[0])
-    return [(int(block), frame.ids[np.flatnonzero(where == block)]) for block in blocks]
-
-
 def _exit(decoder: Decoder, context: Context) -> Ending:
     return go_to(EXIT)
 
@@ -220,118 +200,6 @@ def _return(decoder: Decoder, context: Context) -> Ending:
 def _trap(decoder: Decoder, context: Context) -> Ending:
     def end(slots: list[Array], frame: Frame) -> Successors:
         raise frame.error(decoder.instruction, "the kernel trapped", 0)
-
-    return end
-
-
-def callee_name(instruction: Instruction) -> str:
-    """The name of the function that a call names, or "" for a call through a register."""
-    for operand in instruction.operands:
-        if isinstance(operand, Symbol):
-            return operand.name
-    return ""
-
-
-def _call(decoder: Decoder, context: Context) -> Ending:
-    decoder.flag("uni")
-    instruction = decoder.instruction
-    name = callee_name(instruction)
-    callee = context.program.functions.get(name)
-    if callee is None:
-        raise unsupported(instruction, f"a call of `{name}`" if name else "an indirect call")
-    at = next(i for i, o in enumerate(decoder.operands) if isinstance(o, Symbol))
-    results = decoder.vector(0) if at else ()
-    arguments = decoder.vector(at + 1) if len(decoder.operands) > at + 1 else ()
-    if (len(results), len(arguments)) != (len(callee.returns), len(callee.params)):
-        raise decoder.fail(f"`{name}` takes {len(callee.params)} arguments and returns {len(callee.returns)}")
-    if callee.declared_only:
-        return _call_extern(decoder, context, name, arguments)
-    into = [_Passing(decoder, context, callee, v, o, True) for v, o in zip(callee.params, arguments, strict=True)]
-    back = [_Passing(decoder, context, callee, v, o, False) for v, o in zip(callee.returns, results, strict=True)]
-    link, start, after = context.slots.link(name), context.entries[name], context.next_block
-    context.returns[after] = back
-
-    def end(slots: list[Array], frame: Frame) -> Successors:
-        for passing in into:
-            passing.copy(slots, frame)
-        frame.wave.slots[link][frame.ids] = after
-        return start
-
-    return end
-
-
-class _Passing:
-    """Copies one argument to a callee, or one result back: `forward` says which way."""
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        context: Context,
-        callee: Function,
-        formal: Variable,
-        actual: Operand,
-        forward: bool,
-    ) -> None:
-        self.size, self.forward = formal.size, forward
-        self.formal = self._place(decoder, context, callee.name, formal, not forward)
-        if isinstance(actual, Symbol):
-            key = context.layout.find(context.function.name, actual.name)
-            if key is None or context.layout.spaces[key] != "param":
-                raise decoder.fail(f"`{actual.name}` is not a parameter variable")
-            if context.layout.variables[key].size != formal.size:
-                raise decoder.fail(f"`{actual.name}` does not have the {formal.size} bytes of `{formal.name}`")
-            self.actual: tuple[str, int] = ("memory", context.layout.addresses[key] - LOCAL_WINDOW)
-        else:
-            slot = decoder.source(actual, formal.type) if forward else decoder.destination(actual, formal.type)
-            self.actual = ("slot", slot)
-        self.source, self.result = (self.actual, self.formal) if forward else (self.formal, self.actual)
-        self.dtype = TYPES[formal.type]
-
-    def _place(self, decoder: Decoder, context: Context, callee: str, formal: Variable, reads: bool) -> tuple[str, int]:
-        if formal.space != "reg":
-            return "memory", context.layout.addresses[f"{callee}/{formal.name}"] - LOCAL_WINDOW
-        saved, context.slots.function = context.slots.function, callee
-        slot = context.slots.view(Register(formal.name, formal.type), TYPES[formal.type], 1, 0)
-        context.slots.function = saved
-        if reads:
-            decoder.reads.append(slot)
-        return "slot", slot
-
-    def copy(self, slots: list[Array], frame: Frame) -> None:
-        """Copies for the threads of the frame; memory and registers of the whole wave are written."""
-        local = frame.wave.local
-        rows = local.data.reshape(frame.wave.T, -1) if local.size else local.data
-        kind, start = self.source
-        if kind == "slot":
-            value = slots[start] if self.forward else frame.pick(frame.wave.slots[start])
-            raw = np.ascontiguousarray(np.broadcast_to(value, frame.n)).view(np.uint8).reshape(frame.n, -1)
-        else:
-            raw = rows[frame.ids, start : start + self.size]
-        kind, start = self.result
-        if kind == "slot":
-            frame.wave.slots[start][frame.ids] = np.ascontiguousarray(raw).view(self.dtype).reshape(-1)
-        else:
-            rows[frame.ids, start : start + self.size] = raw
-
-
-def _call_extern(decoder: Decoder, context: Context, name: str, arguments: tuple[Operand, ...]) -> Ending:
-    """The functions that CUDA's run-time system provides."""
-    if name != "vprintf":
-        raise UnsupportedError(
-            f"PTX line {decoder.instruction.line}: the simulator does not provide `{name}`",
-            source=decoder.instruction.source,
-        )
-    places = []
-    for argument in arguments:
-        key = context.layout.find(context.function.name, argument.name) if isinstance(argument, Symbol) else None
-        if key is None:
-            raise decoder.fail("vprintf takes its arguments in parameter variables")
-        places.append(context.layout.addresses[key] - LOCAL_WINDOW)
-    after = context.next_block
-
-    def end(slots: list[Array], frame: Frame) -> Successors:
-        print_values(decoder.instruction, frame, places[0], places[1])
-        return after
 
     return end
 

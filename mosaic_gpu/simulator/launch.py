@@ -174,6 +174,8 @@ def _module_memory(kernel: Kernel, memory: GlobalMemory) -> None:
 
 
 def _address(layout: Layout, name: str, line: int) -> int:
+    if name in layout.functions:
+        return layout.functions[name]
     if name not in layout.addresses:
-        raise SimulationError(f"PTX line {line}: the initialiser names `{name}`, which is not a variable")
+        raise SimulationError(f"PTX line {line}: the initialiser names `{name}`, which is no variable or function")
     return layout.addresses[name] + (SHARED_WINDOW if layout.spaces[name] == "shared" else 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mosaic_gpu.errors import UnsupportedError
-from mosaic_gpu.simulator.memory import LOCAL_WINDOW, MODULE_BASE, PARAM_WINDOW
+from mosaic_gpu.simulator.memory import FUNCTION_BASE, LOCAL_WINDOW, MODULE_BASE, PARAM_WINDOW
 from mosaic_gpu.simulator.ptx import Function, Program, Variable
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ WIDEST_ACCESS = 32
 class Layout:
     """Addresses by name; a function's own variables have the key "function/name".
 
-    `params` gives the byte offset of each parameter of the entry, `shared_bytes` the static shared
-    memory of a block (dynamic shared memory begins there), `local_bytes` the local memory of a thread.
+    `functions` are the addresses that stand for the functions, `params` gives the byte offset of each
+    parameter of the entry, `shared_bytes` the static shared memory of a block (dynamic shared memory begins
+    there), `local_bytes` the local memory of a thread.
     `accesses` are the kernel's accesses to memory, numbered from 1 by place; `shared_unit` and `global_unit` the
     bytes of the narrowest one; `fenced` says that blocks may pass data to one another.
     """
@@ -29,6 +30,7 @@ class Layout:
     addresses: dict[str, int] = field(default_factory=dict)
     spaces: dict[str, str] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
+    functions: dict[str, int] = field(default_factory=dict)
     params: list[int] = field(default_factory=list)
     param_bytes: int = 0
     shared_bytes: int = 0
@@ -65,6 +67,7 @@ def align_up(offset: int, align: int) -> int:
 def lay_out(program: Program, entry: Function, functions: list[Function]) -> Layout:
     """The layout of the entry and of the device functions that it reaches."""
     layout = Layout()
+    layout.functions = {name: FUNCTION_BASE + 16 * number for number, name in enumerate(program.functions)}
     _module_variables(layout, program)
     offset = 0
     for variable in entry.params:

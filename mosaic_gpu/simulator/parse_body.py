@@ -118,9 +118,9 @@ class Body:
             self._rename_target(position, scope)
 
     def _rename_target(self, position: int, scope: Scope) -> None:
-        """A branch inside a scope means the scope's own label, also one that stands further down."""
+        """A branch or a call inside a scope means the scope's own label or table, also one further down."""
         instruction = self.instructions[position]
-        if instruction.opcode in ("bra", "brx"):
+        if instruction.opcode in ("bra", "brx", "call"):
             operands: list[Operand] = [
                 Symbol(scope.labels.get(o.name, o.name), 0) if isinstance(o, Symbol) else o
                 for o in instruction.operands

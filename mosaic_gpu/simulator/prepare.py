@@ -15,6 +15,7 @@ import numpy as np
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.simulator import control
 from mosaic_gpu.simulator.assignment import Effects, effects_of, registers, unassigned
+from mosaic_gpu.simulator.calls import callees
 from mosaic_gpu.simulator.frame import Frame
 from mosaic_gpu.simulator.layout import Layout, lay_out
 from mosaic_gpu.simulator.ptx import (
@@ -88,7 +89,7 @@ def prepare(program: Program, entry: Function) -> Kernel:
     know and SimulationError for one that PTX does not allow, with the PTX line."""
     functions = _reachable(program, entry)
     layout = lay_out(program, entry, functions)
-    slots = Slots(layout.addresses)
+    slots = Slots({**layout.functions, **layout.addresses})
     cut = []
     first: dict[str, int] = {}
     count = 0
@@ -124,9 +125,10 @@ def _reachable(program: Program, entry: Function) -> list[Function]:
         active.append(function.name)
         for instruction in function.instructions:
             if instruction.opcode == "call":
-                callee = program.functions.get(control.callee_name(instruction))
-                if callee is not None and not callee.declared_only:
-                    visit(callee)
+                reached, by_name = callees(program, function, instruction)
+                for callee in reached:
+                    if by_name or callee.name not in active:
+                        visit(callee)
         active.pop()
         order.append(function)
 

@@ -7,6 +7,7 @@ Every object knows the PTX line it came from; instructions also know the line of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -157,6 +158,16 @@ class Program:
     target: str
     functions: dict[str, Function]
     variables: dict[str, Variable]
+
+    @cached_property
+    def addressed(self) -> tuple[str, ...]:
+        """The functions whose address is taken, by an instruction or by an initialiser."""
+        names = {r.symbol.name for v in self.variables.values() for r in v.relocations}
+        for function in self.functions.values():
+            for instruction in function.instructions:
+                if instruction.opcode != "call":
+                    names.update(o.name for o in instruction.operands if isinstance(o, Symbol))
+        return tuple(name for name in self.functions if name in names)
 
 
 def syntax_error(line: int, what: str, *, hint: str = "") -> SimulationError:

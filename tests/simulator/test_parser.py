@@ -51,12 +51,10 @@ def test_an_unknown_special_register_is_refused_by_name() -> None:
         Module(kernel_text(".reg .b32 %r; mov.b32 %r, %envreg3;", []))
 
 
-def test_recursion_and_indirect_calls_are_refused() -> None:
+def test_recursion_is_refused() -> None:
     recursive = HEADER + ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }"
     with pytest.raises(UnsupportedError, match="recursion"):
         Module(recursive)
-    with pytest.raises(UnsupportedError, match="indirect call"):
-        Module(kernel_text(".reg .b64 %f; call %f, ();", []))
 
 
 def test_operands_are_read_into_their_parts() -> None:
