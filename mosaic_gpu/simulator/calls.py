@@ -13,7 +13,7 @@ import numpy as np
 
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.simulator.memory import LOCAL_WINDOW
-from mosaic_gpu.simulator.printf import print_values
+from mosaic_gpu.simulator.printf import failed_assertion, print_values
 from mosaic_gpu.simulator.ptx import (
     TYPES,
     Function,
@@ -229,20 +229,25 @@ class Passing:
 
 def _call_extern(decoder: Decoder, context: Context, name: str, arguments: tuple[Operand, ...]) -> Ending:
     """The functions that CUDA's run-time system provides."""
-    if name != "vprintf":
+    if name not in ("vprintf", "__assertfail"):
         raise UnsupportedError(
             f"PTX line {decoder.instruction.line}: the simulator does not provide `{name}`",
             source=decoder.instruction.source,
         )
+    count = {"vprintf": 2, "__assertfail": 5}[name]
+    if len(arguments) != count:
+        raise decoder.fail(f"{name} takes {count} arguments")
     places = []
     for argument in arguments:
         key = context.layout.find(context.function.name, argument.name) if isinstance(argument, Symbol) else None
-        if key is None:
-            raise decoder.fail("vprintf takes its arguments in parameter variables")
+        if key is None or context.layout.spaces[key] != "param":
+            raise decoder.fail(f"{name} takes its arguments in parameter variables")
         places.append(context.layout.addresses[key] - LOCAL_WINDOW)
     after = context.next_block
 
     def end(slots: list[Array], frame: Frame) -> Successors:
+        if name == "__assertfail":
+            raise failed_assertion(decoder.instruction, frame, places)
         print_values(decoder.instruction, frame, places[0], places[1])
         return after
 

@@ -95,6 +95,8 @@ def exec_ld(d: Decoder) -> Operation:
     count, kind = vector_count(d), d.type()
     dtype = TYPES[kind] if kind[0] in "su" else TYPES[f"b{8 * TYPES[kind].itemsize}"]
     access = access_of(d, 1, space, dtype.itemsize * count, place_name(space, "load"))
+    # The first look of a compare-and-swap loop: a torn or stale value only makes the swap fail.
+    access.strong |= (d.slots.function, d.address(1)) in d.layout.swapped
     items = d.vector(0)
     if len(items) != count:
         raise d.fail(f"{count} destinations expected")

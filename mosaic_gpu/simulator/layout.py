@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.simulator.memory import FUNCTION_BASE, LOCAL_WINDOW, MODULE_BASE, PARAM_WINDOW
-from mosaic_gpu.simulator.ptx import Function, Program, Variable
+from mosaic_gpu.simulator.ptx import Function, Operand, Program, Variable
 
 if TYPE_CHECKING:
     from mosaic_gpu.simulator.memory import Access
@@ -24,7 +24,8 @@ class Layout:
     parameter of the entry, `shared_bytes` the static shared memory of a block (dynamic shared memory begins
     there), `local_bytes` the local memory of a thread.
     `accesses` are the kernel's accesses to memory, numbered from 1 by place; `shared_unit` and `global_unit` the
-    bytes of the narrowest one; `fenced` says that blocks may pass data to one another.
+    bytes of the narrowest one; `fenced` says that blocks may pass data to one another; `swapped` are the
+    functions' address operands of a compare-and-swap.
     """
 
     addresses: dict[str, int] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Layout:
     shared_unit: int = 16
     global_unit: int = WIDEST_ACCESS
     fenced: bool = False
+    swapped: set[tuple[str, Operand]] = field(default_factory=set)
 
     def note_access(self, access: Access) -> Access:
         """Numbers an access of the kernel."""
@@ -90,6 +92,11 @@ def lay_out(program: Program, entry: Function, functions: list[Function]) -> Lay
         layout._put(key, "shared", layout.shared_bytes, variable)
     for function in functions:
         _locals(layout, function)
+        layout.swapped.update(
+            (function.name, i.operands[1])
+            for i in function.instructions
+            if i.opcode == "atom" and "cas" in i.modifiers and len(i.operands) > 1
+        )
     return layout
 
 

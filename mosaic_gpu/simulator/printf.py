@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.simulator.memory import SHARED_WINDOW
 from mosaic_gpu.simulator.ptx import Instruction
 
@@ -26,6 +27,19 @@ def print_values(instruction: Instruction, frame: Frame, format_at: int, values_
         text, values = (int(local[thread, at : at + 8].view(np.uint64)[0]) for at in (format_at, values_at))
         reader = _Reader(instruction, frame, position, thread)
         frame.wave.emit(format_values(reader.text(text), values, reader))
+
+
+def failed_assertion(instruction: Instruction, frame: Frame, places: list[int]) -> SimulationError:
+    """The fault of the frame's first thread at `__assertfail`, whose arguments, the message, the file, the line and
+    the function, stand at these bytes of its local memory."""
+    thread = int(frame.ids[0])
+    row = frame.wave.local.data.reshape(frame.wave.T, -1)[thread]
+    reader = _Reader(instruction, frame, 0, thread)
+    message, file, function = (
+        reader.text(int(row[at : at + 8].view(np.uint64)[0])) for at in (places[0], places[1], places[3])
+    )
+    line = int(row[places[2] : places[2] + 4].view(np.uint32)[0])
+    return frame.error(instruction, f"an assertion failed: {message} ({file}:{line}, {function})", 0)
 
 
 class _Reader:

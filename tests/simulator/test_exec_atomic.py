@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mosaic_gpu.errors import SimulationError
 from tests.simulator.harness import launch
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -118,3 +119,24 @@ def test_shared_atomics_are_per_block() -> None:
     shared = ".shared .align 4 .b8 s[4];"
     launch(body, [out], grid=5, block=48, declarations=shared, races=False)
     np.testing.assert_array_equal(out, 48 * np.arange(5))
+
+
+def _maximum_of_threads(first_look: str, swap: str) -> Array:
+    out = np.zeros(1, np.uint32)
+    launch(
+        f""".reg .b64 %o; .reg .b32 %t, %old, %as, %new; .reg .pred %p;
+        mov.u32 %t, %tid.x; ld.param.u64 %o, [p0]; {first_look}
+        L: mov.b32 %as, %old; max.u32 %new, %as, %t; {swap} setp.ne.u32 %p, %as, %old; @%p bra L;""",
+        [out], block=96, grid=2,
+    )  # fmt: skip
+    return out
+
+
+def test_the_first_look_of_a_compare_and_swap_loop_is_no_race() -> None:
+    got = _maximum_of_threads("ld.global.b32 %old, [%o];", "atom.global.cas.b32 %old, [%o], %as, %new;")
+    np.testing.assert_array_equal(got, [95])
+
+
+def test_a_plain_read_of_what_others_change_atomically_is_a_race() -> None:
+    with pytest.raises(SimulationError, match="race"):
+        _maximum_of_threads("ld.global.b32 %old, [%o];", "atom.global.max.u32 %old, [%o], %t; mov.b32 %old, %as;")

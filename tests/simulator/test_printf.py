@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mosaic_gpu.errors import SimulationError
 from mosaic_gpu.simulator import load
 from tests.simulator.harness import HEADER
 
@@ -43,6 +44,22 @@ def test_pointers_and_hexadecimal_floats_look_as_in_c() -> None:
     st.local.b64 [%a0+24], 0d4000000000000000;"""
     result, _ = printed("%p %p %a %A", stores)
     assert result == ("(nil) 0xff 0x1.8p+0 0X1P+1",)
+
+
+def test_a_failed_assertion_names_its_text_and_place() -> None:
+    text = f"""{HEADER}.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n,
+    .param .b64 s);
+    .global .b8 msg[6] = {{116, 32, 60, 32, 57, 0}};
+    .global .b8 file[5] = {{97, 46, 99, 117, 0}};
+    .visible .entry k() {{ .reg .b64 %a, %b; .reg .b32 %t; .reg .pred %p; mov.u32 %t, %tid.x;
+    mov.b64 %a, msg; mov.b64 %b, file; setp.lt.u32 %p, %t, 9; @%p bra DONE;
+    {{ .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; st.param.b64 [p0], %a;
+    st.param.b64 [p1], %b; st.param.b32 [p2], 31; st.param.b64 [p3], %b; st.param.b64 [p4], 1;
+    call.uni __assertfail, (p0, p1, p2, p3, p4); }}
+    DONE: ret; }}"""
+    load(text).launch("k", 1, 9, [])
+    with pytest.raises(SimulationError, match=r"assertion failed: t < 9 \(a.cu:31, a.cu\)[^$]*thread \(9, 0, 0\)"):
+        load(text).launch("k", 1, 10, [])
 
 
 def test_text_goes_to_standard_output_by_default(capsys: pytest.CaptureFixture[str]) -> None:
