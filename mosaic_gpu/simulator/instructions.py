@@ -15,6 +15,7 @@ from mosaic_gpu.simulator import exec_mma as exec_mma
 from mosaic_gpu.simulator import exec_move as exec_move
 from mosaic_gpu.simulator import exec_sync as exec_sync
 from mosaic_gpu.simulator import exec_tensormap as exec_tensormap
+from mosaic_gpu.simulator import exec_video as exec_video
 from mosaic_gpu.simulator import exec_warp as exec_warp
 from mosaic_gpu.simulator import exec_wgmma as exec_wgmma
 from mosaic_gpu.simulator import exec_wmma as exec_wmma
