@@ -250,19 +250,22 @@ def _find_nth(mask: int, base: int, offset: int) -> int:
 
 @instruction("dp4a", "dp2a")
 def exec_dp4a(d: Decoder) -> Operation:
-    if d.instruction.opcode == "dp2a":
-        raise d.refuse()
+    """dp4a: the bytes of a times those of b; dp2a: the halves of a times the lower or upper two bytes of b."""
+    halves = d.instruction.opcode == "dp2a"
+    first = 2 if halves and d.need(("lo", "hi")) == "hi" else 0
     a_type, b_type = d.type(0), d.type(1)
     result = "s32" if "s32" in (a_type, b_type) else "u32"
     if not isinstance(d.operand(1), Register | Immediate):
         raise d.fail("a register expected")
 
-    def parts(x: Array, kind: str) -> Array:
-        raw = np.ascontiguousarray(x).view(np.int8 if kind == "s32" else np.uint8)
-        return raw.reshape(-1, 4).astype(np.int64)
+    def parts(x: Array, kind: str, size: int) -> Array:
+        raw = np.ascontiguousarray(x).view(f"{'i' if kind == 's32' else 'u'}{size}")
+        return raw.reshape(-1, 4 // size).astype(np.int64)
 
     def kernel(a: Array, b: Array, c: Array, out: Array) -> None:
-        total = (parts(a, a_type) * parts(b, b_type)).sum(axis=1) + c
+        right = parts(b, b_type, 1)
+        left = parts(a, a_type, 2 if halves else 1)
+        total = (left * right[:, first : first + left.shape[1]]).sum(axis=1) + c
         out[...] = total.astype(out.dtype)
 
     return d.ternary(kernel, (a_type, b_type, result), result)

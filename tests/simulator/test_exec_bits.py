@@ -202,3 +202,17 @@ def test_sad_adds_the_distance() -> None:
     c = np.resize(integers("s32", 2), len(a))
     got = evaluate("sad.s32 %d, %a, %b, %c;", "s32", ("s32", a), ("s32", b), ("s32", c))
     assert_bits(got, words(lambda x, y, z: z + abs(x - y), 32, a, b, c), a, b, c)
+
+
+@pytest.mark.parametrize("a_type", ["u32", "s32"])
+@pytest.mark.parametrize("b_type", ["u32", "s32"])
+@pytest.mark.parametrize("mode", ["lo", "hi"])
+def test_dp2a_multiplies_halves_with_two_of_the_bytes(mode: str, a_type: str, b_type: str) -> None:
+    a, b = pairs(integers("u32"), integers("u32", 1))
+    c = a[::-1].copy()
+    halves = a.view(np.int16 if a_type == "s32" else np.uint16).reshape(-1, 2).astype(np.int64)
+    quarters = b.view(np.int8 if b_type == "s32" else np.uint8).reshape(-1, 4).astype(np.int64)
+    chosen = quarters[:, :2] if mode == "lo" else quarters[:, 2:]
+    want = ((halves * chosen).sum(axis=1) + c).astype(np.uint32)
+    text = f"dp2a.{mode}.{a_type}.{b_type} %d, %a, %b, %c;"
+    assert_bits(evaluate(text, "u32", ("u32", a), ("u32", b), ("u32", c)), want, a, b)
