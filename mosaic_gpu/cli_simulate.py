@@ -103,14 +103,15 @@ def dimensions(text: str) -> tuple[int, ...]:
 
 
 def parse_argument(text: str, param_bytes: int, rng: np.random.Generator) -> Argument:
-    """NAME=TYPE:VALUE for a parameter that is no pointer, NAME=TYPE:SHAPE[:INITIAL] for an array; a parameter of 8
-    bytes is a pointer unless INITIAL is "value".  Raises KernelError for a text of another form."""
+    """NAME=TYPE:VALUE for a parameter that is no pointer, NAME=TYPE:SHAPE[:INITIAL] for an array, also one that fills
+    a struct passed by value; a parameter of 8 bytes is a pointer unless INITIAL is "value".
+    Raises KernelError for a text of another form."""
     match = _ARGUMENT.fullmatch(text)
     if match is None:
         raise KernelError(f"--arg {text!r}", expected="NAME=TYPE:SHAPE[:INITIAL] or NAME=TYPE:VALUE")
     name, shape, initial = match["name"], match["shape"] or "", match["initial"] or "uninitialised"
     dtype = _dtype(match["type"], text)
-    if param_bytes != 8 or initial == "value":
+    if initial == "value" or (param_bytes != 8 and not match["initial"]):
         return Argument(name, _number(shape, dtype, text))
     if initial.endswith(".npy"):
         return Argument(name, _from_file(initial, shape, dtype))

@@ -44,6 +44,22 @@ def test_a_kernel_runs_on_arguments_of_all_kinds(tmp_path: Path, capsys: pytest.
     assert "y: float32[1000] = [" in printed
 
 
+def test_an_array_fills_a_struct_that_is_passed_by_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.ptx").write_text(
+        """.version 8.7
+        .target sm_90a
+        .address_size 64
+        .visible .entry k(.param .u64 out, .param .align 4 .b8 s[12]) { .reg .b64 %o; .reg .b32 %r;
+        ld.param.u64 %o, [out]; ld.param.b32 %r, [s+8]; st.global.b32 [%o], %r; ret; }"""
+    )
+    np.save(tmp_path / "s.npy", np.array([1, 2, 77], np.int32).view(np.uint8))
+    command = ["simulate", str(tmp_path / "k.ptx"), "--arg", "out=s32:1", "--arg", f"s=u8:12:{tmp_path / 's.npy'}"]
+    assert main(command) == 0
+    assert "out: int32[1] = [77]" in capsys.readouterr().out
+    assert main([*command[:-1], "s=u8:11:zeros"]) == 1
+    assert "expected: 12 bytes" in capsys.readouterr().err
+
+
 def test_a_buffer_without_initial_values_must_be_written_first(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--arg", "n=s32:1000", "--arg", "a=f32:2.5", "--arg", "x=f32:1000:random", "--arg", "y=f32:1000"]
     assert main([*SAXPY, *arguments]) == 1
