@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import jax
 import numpy as np
 
-from mosaic_gpu.errors import SourceLine, UnsupportedError
+from mosaic_gpu.errors import MosaicGpuError, SourceLine, UnsupportedError
 from mosaic_gpu.interpreter import registry
 from mosaic_gpu.interpreter.values import literal, numpy_dtype
 from mosaic_gpu.lowering.jaxpr import compat
@@ -99,11 +99,15 @@ class Code:
             source,
         )
         equation.cache["many"] = eqn.primitive.multiple_results
-        rule, executes = _rule_of(equation)
+        try:
+            rule, executes = _rule_of(equation)
+            if executes:
+                _prepare(equation)
+        except MosaicGpuError as error:
+            # What functions of JAX contain may have no line of the kernel; the call has it.
+            raise error.at(source) from error.__cause__
         inputs = tuple(self._slot(v) for v in eqn.invars)
         outputs = tuple(self._slot(v) for v in eqn.outvars)
-        if executes:
-            _prepare(equation)
         return Step(rule, equation, inputs, outputs, executes, bool(eqn.primitive.multiple_results))
 
     def _inner(self) -> list[Code]:

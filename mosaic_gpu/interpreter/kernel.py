@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mosaic_gpu.checks import check_written_inputs
+from mosaic_gpu.checks import check_grid, check_written_inputs
 from mosaic_gpu.errors import KernelError, SourceLine, UnsupportedError
 from mosaic_gpu.interpreter import rules
 from mosaic_gpu.interpreter.blocks import BlockMap
@@ -77,6 +77,11 @@ def kernel_of(params: Mapping[str, Any]) -> Kernel:
     origins = [f"index operand {i}" for i in range(first)] + [str(b.origin) for b in blocks]
     axes = None if mesh is None else axes_of(mesh)
     rank = len(mapping.grid)
+    source = _definition(jaxpr)
+    try:
+        check_grid(mapping.grid, mapping.vmapped_dims)
+    except KernelError as error:
+        raise error.at(source) from None
     return Kernel(
         name=jaxpr.debug_info.func_name or "kernel",
         code=code_of(jaxpr),
@@ -91,7 +96,7 @@ def kernel_of(params: Mapping[str, Any]) -> Kernel:
         aliases=tuple(params["input_output_aliases"]),
         scratch=tuple(v.aval for v in jaxpr.invars[first + len(blocks) :]),
         axes=axes,
-        source=_definition(jaxpr),
+        source=source,
     )
 
 

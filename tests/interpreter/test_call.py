@@ -107,6 +107,26 @@ def test_what_is_not_supported_is_refused_before_anything_runs() -> None:
     assert caught.value.source.line == body.__code__.co_firstlineno + 1
 
 
+def test_what_is_not_supported_inside_a_function_of_jax_is_refused_at_its_call() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.linalg.cholesky(x_ref[...])
+
+    square = jax.ShapeDtypeStruct((12, 12), np.float32)
+    with pytest.raises(UnsupportedError, match="does not know the primitive 'cholesky'") as caught:
+        pl.pallas_call(body, square, interpret=InterpretParams())(X[:, :12])
+    assert caught.value.source is not None
+    assert caught.value.source.line == body.__code__.co_firstlineno + 1
+
+
+@pytest.mark.parametrize("grid", [(-1,), (2, -3)])
+def test_a_negative_static_bound_is_an_error_before_anything_runs(grid: tuple[int, ...]) -> None:
+    where = f"dimension {len(grid) - 1} is out of range"
+    with pytest.raises(KernelError, match=where) as caught:
+        pl.pallas_call(double, LIKE_X, grid=grid, interpret=InterpretParams())(X)
+    assert caught.value.source is not None
+    assert caught.value.source.line == double.__code__.co_firstlineno
+
+
 def test_a_write_to_an_input_is_an_error() -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
         x_ref[0] = x_ref[1]
