@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from tests.support.values import FLOATS, INTEGERS, assert_same, random_values
+from tests.support.values import FLOATS, INTEGERS, assert_same, assert_same_as_xla, random_values
 
 Apply = Callable[..., Any]
 MODES = ("fill", "clip", "promise_in_bounds")
@@ -25,33 +25,27 @@ def _wide() -> Iterator[None]:
         yield
 
 
-def check(elementwise: Apply, function: Callable[..., Any], *arrays: Any) -> None:
-    """The kernel's results equal those of XLA on the CPU."""
-    expected = jax.jit(function)(*arrays)
-    results = elementwise(function, *arrays)
-    if not isinstance(expected, (tuple, list)):
-        expected, results = (expected,), (results,)
-    for number, (result, right) in enumerate(zip(results, expected, strict=True)):
-        assert_same(result, right, f"result {number}")
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("index_dtype", ["int32", "int64", "int8"])
 def test_reads_in_every_mode(elementwise: Apply, mode: str, index_dtype: str) -> None:
     x, k = random_values("float32", (8, 13)), (INSIDE if mode.startswith("p") else OUTSIDE).astype(index_dtype)
-    check(elementwise, lambda v, i: (v.at[i].get(mode=mode), v.at[:, i].get(mode=mode)), x, k)
+    assert_same_as_xla(elementwise, lambda v, i: (v.at[i].get(mode=mode), v.at[:, i].get(mode=mode)), x, k)
 
 
 @pytest.mark.parametrize("mode", ["fill", "clip", "wrap"])
 def test_take_wraps_fills_or_clips(elementwise: Apply, mode: str) -> None:
     x = random_values("float32", (8, 13))
-    check(elementwise, lambda v, i: (jnp.take(v, i, axis=0, mode=mode), jnp.take(v, i, mode=mode)), x, OUTSIDE)
+    assert_same_as_xla(
+        elementwise, lambda v, i: (jnp.take(v, i, axis=0, mode=mode), jnp.take(v, i, mode=mode)), x, OUTSIDE
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bool", *FLOATS, *INTEGERS])
 def test_the_fill_value_of_every_dtype(elementwise: Apply, dtype: str) -> None:
     x = random_values(dtype, (8, 3))
-    check(elementwise, lambda v, i: (v.at[i].get(mode="fill"), v.at[i].get(mode="fill", fill_value=1)), x, OUTSIDE)
+    assert_same_as_xla(
+        elementwise, lambda v, i: (v.at[i].get(mode="fill"), v.at[i].get(mode="fill", fill_value=1)), x, OUTSIDE
+    )
 
 
 INDEXINGS: dict[str, Callable[..., Any]] = {
@@ -76,7 +70,7 @@ INDEXINGS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", INDEXINGS)
 def test_indexing_by_arrays(elementwise: Apply, name: str) -> None:
-    check(elementwise, INDEXINGS[name], random_values("float32", (8, 13)), INSIDE, INSIDE[::-1].copy())
+    assert_same_as_xla(elementwise, INDEXINGS[name], random_values("float32", (8, 13)), INSIDE, INSIDE[::-1].copy())
 
 
 def test_slices_of_several_dimensions_at_gathered_places(elementwise: Apply) -> None:
@@ -87,7 +81,7 @@ def test_slices_of_several_dimensions_at_gathered_places(elementwise: Apply) -> 
     def body(v: Any, i: Any) -> tuple[Any, ...]:
         return tuple(lax.gather(v, i, numbers, (3, 4, 1), mode=mode) for mode in ("clip", "fill"))
 
-    check(elementwise, body, x, k)
+    assert_same_as_xla(elementwise, body, x, k)
 
 
 UPDATES = ("set", "add", "subtract", "multiply", "divide", "min", "max", "power")
@@ -154,12 +148,12 @@ def test_scatters_of_many_kinds(elementwise: Apply, name: str) -> None:
 
 def test_gradients_of_gathers_scatter(elementwise: Apply) -> None:
     x = random_values("float32", (8, 5))
-    check(elementwise, lambda v, i: jax.grad(lambda w: (w[i] * 3).sum())(v), x, INSIDE)
+    assert_same_as_xla(elementwise, lambda v, i: jax.grad(lambda w: (w[i] * 3).sum())(v), x, INSIDE)
 
 
 def test_indices_of_nothing(elementwise: Apply) -> None:
     x = random_values("float32", (4, 5))
-    check(elementwise, lambda v: (v[jnp.arange(0)], v.at[jnp.arange(0)].add(1.0)), x)
+    assert_same_as_xla(elementwise, lambda v: (v[jnp.arange(0)], v.at[jnp.arange(0)].add(1.0)), x)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -173,5 +167,7 @@ def test_case_4_gathers_of_elements_and_rows(elementwise: Apply, dtype: str) -> 
 def test_searches_and_histograms(elementwise: Apply) -> None:
     edges, x = np.sort(random_values("float32", (9,))), random_values("float32", (40,), 1)
     for method in ("scan", "scan_unrolled", "sort", "compare_all"):
-        check(elementwise, lambda e, v, m=method: jnp.searchsorted(e, v, method=m), edges, x)
-    check(elementwise, lambda e, v: (jnp.digitize(v, e), jnp.interp(v, e, e) >= e[0], jnp.isin(v, v[:3])), edges, x)
+        assert_same_as_xla(elementwise, lambda e, v, m=method: jnp.searchsorted(e, v, method=m), edges, x)
+    assert_same_as_xla(
+        elementwise, lambda e, v: (jnp.digitize(v, e), jnp.interp(v, e, e) >= e[0], jnp.isin(v, v[:3])), edges, x
+    )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from tests.support.values import FLOATS, FP8, INTEGERS, NARROW, assert_same, random_values
+from tests.support.values import FLOATS, FP8, INTEGERS, NARROW, assert_same, assert_same_as_xla, random_values
 
 Apply = Callable[..., Any]
 F32 = np.float32
@@ -23,16 +23,6 @@ F32 = np.float32
 def _wide() -> Iterator[None]:
     with jax.enable_x64(True):
         yield
-
-
-def check(elementwise: Apply, function: Callable[..., Any], *arrays: Any) -> None:
-    """The kernel's results equal those of XLA on the CPU."""
-    expected = jax.jit(function)(*arrays)
-    results = elementwise(function, *arrays)
-    if not isinstance(expected, (tuple, list)):
-        expected, results = (expected,), (results,)
-    for number, (result, right) in enumerate(zip(results, expected, strict=True)):
-        assert_same(result, right, f"result {number}")
 
 
 MOVES: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
@@ -71,7 +61,7 @@ MOVES: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("name", MOVES)
 def test_elements_are_moved_as_in_xla(elementwise: Apply, name: str) -> None:
     shape, function = MOVES[name]
-    check(elementwise, function, random_values("float32", shape))
+    assert_same_as_xla(elementwise, function, random_values("float32", shape))
 
 
 @pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, *FP8, *NARROW])
@@ -87,18 +77,20 @@ def test_every_width_of_element_moves(elementwise: Apply, dtype: str) -> None:
         for result, right in zip(elementwise(lambda v: body(v)[:5], x), expected, strict=True):
             assert_same(result, right)
     else:
-        check(elementwise, body, x)
+        assert_same_as_xla(elementwise, body, x)
 
 
 @pytest.mark.parametrize("config", [[(1, -2, 1), (0, 3, 0)], [(-1, -1, 0), (2, 2, 2)], [(0, 0, 3), (-3, 5, 0)]])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
 def test_padding_may_be_negative_and_interior(elementwise: Apply, dtype: str, config: Any) -> None:
     x = random_values(dtype, (6, 7))
-    check(elementwise, lambda v: lax.pad(v, x.dtype.type(1), config), x)
+    assert_same_as_xla(elementwise, lambda v: lax.pad(v, x.dtype.type(1), config), x)
 
 
 def test_nothing_padded_is_all_padding(elementwise: Apply) -> None:
-    check(elementwise, lambda v: lax.pad(v[:0], F32(2), [(2, 3, 0), (0, 0, 0)]), random_values("float32", (4, 3)))
+    assert_same_as_xla(
+        elementwise, lambda v: lax.pad(v[:0], F32(2), [(2, 3, 0), (0, 0, 0)]), random_values("float32", (4, 3))
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint64", "float32", "bfloat16", "float64"])
@@ -106,14 +98,14 @@ def test_iota_of_every_dtype(elementwise: Apply, dtype: str) -> None:
     def body(v: Any) -> tuple[Any, ...]:
         return jnp.arange(100, dtype=dtype) + v, lax.broadcasted_iota(dtype, (3, 5, 7), 1) + v, jnp.eye(5, dtype=dtype)
 
-    check(elementwise, body, np.zeros((), np.asarray(jnp.zeros((), dtype)).dtype))
+    assert_same_as_xla(elementwise, body, np.zeros((), np.asarray(jnp.zeros((), dtype)).dtype))
 
 
 def test_linspace_meshgrid_and_indices(elementwise: Apply) -> None:
     def body(v: Any) -> tuple[Any, ...]:
         return (*jnp.meshgrid(v, v[:3]), *jnp.indices((3, 4), dtype=np.int32), jnp.full((2, 3), v[0]))
 
-    check(elementwise, body, random_values("float32", (5,)))
+    assert_same_as_xla(elementwise, body, random_values("float32", (5,)))
     near = elementwise(lambda v: jnp.linspace(v[0], v[1], 7), np.array([0.0, 3.0], F32))
     np.testing.assert_allclose(near, np.linspace(0, 3, 7), rtol=1e-6)
 
@@ -129,12 +121,12 @@ def test_traced_starts_are_clamped(elementwise: Apply, start: int, dtype: str) -
         put = lax.dynamic_update_slice(v, v[:2, :4] * 2, (i, i))
         return lax.dynamic_slice(v, (i, i), (4, 5)), put, lax.dynamic_index_in_dim(v, i, 0)
 
-    check(elementwise, body, x, k)
+    assert_same_as_xla(elementwise, body, x, k)
 
 
 def test_starts_of_uint64_beyond_every_signed_integer(elementwise: Apply) -> None:
     k = np.uint64(2**64 - 5)
-    check(elementwise, lambda v, i: lax.dynamic_slice(v, (i,), (3,)), random_values("float32", (9,)), k)
+    assert_same_as_xla(elementwise, lambda v, i: lax.dynamic_slice(v, (i,), (3,)), random_values("float32", (9,)), k)
 
 
 def test_mapped_slices(elementwise: Apply) -> None:
@@ -145,7 +137,7 @@ def test_mapped_slices(elementwise: Apply) -> None:
         put = jax.vmap(lambda row, n: lax.dynamic_update_slice(row, row[:3] + 1, (n,)))(v, i)
         return taken, put
 
-    check(elementwise, body, x, k)
+    assert_same_as_xla(elementwise, body, x, k)
 
 
 def test_arrays_without_elements(elementwise: Apply) -> None:
@@ -154,7 +146,7 @@ def test_arrays_without_elements(elementwise: Apply) -> None:
         joined = jnp.concatenate([none, v, none])
         return none, joined, none.T, none.reshape(3, 0), jnp.stack([none, none]), jnp.tile(none, (1, 2)), none[:, ::-1]
 
-    check(elementwise, body, random_values("float32", (4, 6)))
+    assert_same_as_xla(elementwise, body, random_values("float32", (4, 6)))
 
 
 @given(data=st.data())
@@ -170,7 +162,7 @@ def test_any_transposition_slice_and_reshape(elementwise: Apply, data: st.DataOb
     def body(v: Any) -> tuple[Any, ...]:
         return v.transpose(order), v[box], v.transpose(order).reshape(-1), v[::-1]
 
-    check(elementwise, body, x)
+    assert_same_as_xla(elementwise, body, x)
 
 
 def test_case_5_strided_slices_in_arithmetic(elementwise: Apply) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from mosaic_gpu.errors import UnsupportedError
-from tests.support.values import FLOATS, FP8, INTEGERS, assert_same, edge_values, random_values
+from tests.support.values import FLOATS, FP8, INTEGERS, assert_same, assert_same_as_xla, edge_values, random_values
 
 Apply = Callable[..., Any]
 
@@ -25,23 +25,13 @@ def _wide() -> Iterator[None]:
         yield
 
 
-def check(elementwise: Apply, function: Callable[..., Any], *arrays: Any) -> None:
-    """The kernel's results equal those of XLA on the CPU."""
-    expected = jax.jit(function)(*arrays)
-    results = elementwise(function, *arrays)
-    if not isinstance(expected, (tuple, list)):
-        expected, results = (expected,), (results,)
-    for number, (result, right) in enumerate(zip(results, expected, strict=True)):
-        assert_same(result, right, f"result {number}")
-
-
 @pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS, *FP8])
 def test_every_dtype_with_edge_values(elementwise: Apply, dtype: str) -> None:
     edges = edge_values(dtype)
     if dtype.endswith("fnuz"):
         edges = edges[~np.isnan(edges.astype(np.float32))]  # XLA on the CPU puts these NaNs first, here they are last
     x = np.concatenate([edges, random_values(dtype, (30,)), edges[::-1]])
-    check(elementwise, lambda v: (jnp.sort(v), jnp.argsort(v)), x)
+    assert_same_as_xla(elementwise, lambda v: (jnp.sort(v), jnp.argsort(v)), x)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 17, 31, 32, 33, 100, 128, 129, 500])
@@ -63,7 +53,7 @@ def test_along_any_axis(elementwise: Apply, shape: tuple[int, ...], axis: int) -
 def test_several_operands_of_which_some_are_keys(elementwise: Apply, keys: int) -> None:
     first, second = random_values("int8", (90,)) % 3, (random_values("float32", (90,), 1) * 2).round()
     third, fourth = random_values("uint16", (90,), 2), random_values("bool", (90,), 3)
-    check(elementwise, lambda *v: lax.sort(v, num_keys=keys), first, second, third, fourth)
+    assert_same_as_xla(elementwise, lambda *v: lax.sort(v, num_keys=keys), first, second, third, fourth)
 
 
 def test_a_tile_that_fills_shared_memory(elementwise: Apply) -> None:
@@ -81,7 +71,7 @@ def test_equal_keys_keep_their_order(elementwise: Apply) -> None:
 
 def test_descending_and_lexicographic_orders(elementwise: Apply) -> None:
     x, y = random_values("int32", (40,)) % 5, random_values("int32", (40,), 1) % 5
-    check(elementwise, lambda a, b: (jnp.sort(a, descending=True), jnp.lexsort((a, b))), x, y)
+    assert_same_as_xla(elementwise, lambda a, b: (jnp.sort(a, descending=True), jnp.lexsort((a, b))), x, y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int32", "uint8", "int64"])
@@ -89,11 +79,13 @@ def test_top_k_with_edge_values_and_equals(elementwise: Apply, dtype: str) -> No
     x = np.stack(
         [np.concatenate([edge_values(dtype), edge_values(dtype)]), random_values(dtype, (2 * len(edge_values(dtype)),))]
     )
-    check(elementwise, lambda v: (*lax.top_k(v, 1), *lax.top_k(v, 7), *lax.top_k(v, v.shape[1])), x)
+    assert_same_as_xla(elementwise, lambda v: (*lax.top_k(v, 1), *lax.top_k(v, 7), *lax.top_k(v, v.shape[1])), x)
 
 
 def test_top_k_along_another_axis_and_of_a_single_element(elementwise: Apply) -> None:
-    check(elementwise, lambda v: (*lax.top_k(v, 2, axis=0), *lax.top_k(v[:, :1], 1)), random_values("float32", (9, 4)))
+    assert_same_as_xla(
+        elementwise, lambda v: (*lax.top_k(v, 2, axis=0), *lax.top_k(v[:, :1], 1)), random_values("float32", (9, 4))
+    )
 
 
 def test_approximate_top_k_is_exact(elementwise: Apply) -> None:
@@ -116,21 +108,21 @@ def test_what_is_built_on_sorting(elementwise: Apply) -> None:
         parted = jnp.sort(jnp.partition(v, 4, axis=1)[:, :4], axis=1)
         return jnp.median(v, axis=1), parted, jnp.unique(jnp.round(v).ravel(), size=9, fill_value=99)
 
-    check(elementwise, body, x)
+    assert_same_as_xla(elementwise, body, x)
     np.testing.assert_allclose(
         elementwise(lambda v: jnp.quantile(v, 0.3, axis=1), x), np.quantile(x, 0.3, axis=1), rtol=1e-5
     )
 
 
 def test_sorting_nothing(elementwise: Apply) -> None:
-    check(
+    assert_same_as_xla(
         elementwise, lambda v: (jnp.sort(v[:, :0]), jnp.sort(v[:0]), lax.top_k(v, 0)[0]), random_values("int32", (3, 4))
     )
 
 
 def test_gradients_go_to_where_elements_came_from(elementwise: Apply) -> None:
     x, w = random_values("float32", (19,)), random_values("float32", (19,), 1)
-    check(elementwise, lambda v, u: jax.grad(lambda a: (jnp.sort(a) * u).sum())(v), x, w)
+    assert_same_as_xla(elementwise, lambda v, u: jax.grad(lambda a: (jnp.sort(a) * u).sum())(v), x, w)
 
 
 @given(size=st.integers(1, 150), rows=st.integers(1, 5), seed=st.integers(0, 99))

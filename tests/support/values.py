@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -77,6 +79,16 @@ def assert_same(actual: Any, expected: Any, what: str = "") -> None:
         np.testing.assert_array_equal(*(np.signbit(w[zeros]) for w in wide), err_msg=f"sign of zero, {what}")
     else:
         np.testing.assert_array_equal(actual, expected, err_msg=what)
+
+
+def assert_same_as_xla(elementwise: Callable[..., Any], function: Callable[..., Any], *arrays: Any) -> None:
+    """What a one-block kernel of `function` computes (the fixture `elementwise`) equals XLA's results on the CPU."""
+    expected = jax.jit(function)(*arrays)
+    results = elementwise(function, *arrays)
+    if not isinstance(expected, (tuple, list)):
+        expected, results = (expected,), (results,)
+    for number, (result, right) in enumerate(zip(results, expected, strict=True)):
+        assert_same(result, right, f"result {number}")
 
 
 def flushed_where_zero(values: Any, expected: Any) -> NDArray[Any]:
