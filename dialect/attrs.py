@@ -29,13 +29,6 @@ def layout_of(type_: ir.Type) -> Layout | None:
     return None if encoding is None else Layout.parse(str(ir.StringAttr(encoding.text).value))
 
 
-def with_layout(type_: ir.Type, layout: Layout | None) -> ir.Type:
-    """The tile type `type_` with its layout set to `layout` (or removed)."""
-    tile = ir.RankedTensorType(type_)
-    encoding = None if layout is None else layout_attr(layout)
-    return ir.RankedTensorType.get(tile.shape, tile.element_type, encoding)
-
-
 LAYOUT_NAMES = ("mgpu.lhs_layout", "mgpu.rhs_layout", "mgpu.acc_layout")
 """Attributes of a `mgpu.dot`: the layouts in which it takes its operands (none for a reference); the last one is the
 result's, too."""

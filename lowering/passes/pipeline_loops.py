@@ -238,11 +238,6 @@ def copied(
     return names[value]
 
 
-def _copied_before(value: ir.Value, loop: Any, names: dict[Any, Any], user: Any) -> ir.Value:
-    with ir.InsertionPoint(user):
-        return copied(value, loop, names)
-
-
 def barrier(why: str) -> None:
     """All threads meet."""
     BarrierOp().operation.attributes[WHY] = ir.StringAttr.get(why)
