@@ -22,7 +22,7 @@ from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
 from mosaic_gpu.launcher import CALL_VERSION, CUSTOM_CALL_TARGET, missing_launcher, register_if_built
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.jaxpr.compat import ShapedArray
-from mosaic_gpu.runtime.buffers import initial_value
+from mosaic_gpu.runtime.dtypes import initial_value
 from mosaic_gpu.runtime.interface import ArrayType
 
 if TYPE_CHECKING:
@@ -207,9 +207,9 @@ def _custom_call_attributes(
         "key": hashlib.sha256(b"\0".join((cubin, program.entry.encode(), b"%d" % program.shared_bytes))).hexdigest(),
         "grid": program.grid,
         "block": program.block,
-        "cluster": (1, 1, 1),
+        "cluster": program.cluster,
         "shared_bytes": program.shared_bytes,
-        "programmatic": 0,
+        "programmatic": int(program.programmatic),
         "tensor_maps": tuple(number for facts in program.tensor_maps for number in _map_numbers(facts)),
     }
 

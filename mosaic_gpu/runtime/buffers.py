@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 
 from mosaic_gpu.errors import SimulationError
+from mosaic_gpu.runtime.dtypes import initial_value
 from mosaic_gpu.runtime.interface import Array, ArrayType
 
 GUARD_BYTES = 256
@@ -24,15 +22,6 @@ def uninitialised(type_: ArrayType, poison: int | None = None) -> Array:
     if poison is not None:
         return np.full(_bytes(type_), poison, np.uint8).view(dtype).reshape(type_.shape)
     return np.full(type_.shape, initial_value(type_.dtype), dtype)
-
-
-def initial_value(dtype: np.dtype[Any]) -> Any:
-    """Each element of a result before the kernel runs, see `uninitialised`."""
-    if dtype in (np.dtype(np.bool_), np.dtype(np.int16)):
-        return 0
-    if dtype.kind in "iu" or dtype in (ml_dtypes.int4, ml_dtypes.uint4):
-        return int(ml_dtypes.iinfo(dtype).min)
-    return float("nan")
 
 
 class GuardedArray:

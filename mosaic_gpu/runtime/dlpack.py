@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from mosaic_gpu.errors import KernelError
+from mosaic_gpu.runtime.dtypes import named
 
 CUDA, CUDA_MANAGED = 2, 13
 """Device types of memory that a kernel can reach."""
@@ -27,10 +27,10 @@ _DTYPES: dict[tuple[int, int], np.dtype[Any]] = {
     **{(0, 8 * n): np.dtype(f"i{n}") for n in (1, 2, 4, 8)},
     **{(1, 8 * n): np.dtype(f"u{n}") for n in (1, 2, 4, 8)},
     **{(2, 8 * n): np.dtype(f"f{n}") for n in (2, 4, 8)},
-    (4, 16): np.dtype(ml_dtypes.bfloat16),
+    (4, 16): named("bfloat16"),
     (6, 8): np.dtype(np.bool_),
-    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
-    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
+    (10, 8): named("float8_e4m3fn"),
+    (12, 8): named("float8_e5m2"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 

@@ -13,6 +13,7 @@ from mosaic_gpu.runtime import driver, loaded
 from mosaic_gpu.runtime.buffers import uninitialised
 from mosaic_gpu.runtime.device_array import LEGACY_STREAM, DeviceArray, View, is_on_gpu, stream_number, view_of, wait
 from mosaic_gpu.runtime.devices import Device, current_device, device
+from mosaic_gpu.runtime.dtypes import name_of
 from mosaic_gpu.runtime.gpu_kernel import POINTER_ALIGNMENT, GpuKernel
 from mosaic_gpu.runtime.interface import ArrayType
 from mosaic_gpu.runtime.loaded import LoadedKernel
@@ -144,13 +145,13 @@ def _check_view(view: View, type_: ArrayType, place: Device, what: str, number: 
 def _refuse(view: View, type_: ArrayType, place: Device, name: str) -> None:
     """Raises the KernelError of what is wrong with an array, if anything is."""
     dtypes = {type_.dtype, type_.memory_dtype}
-    if type_.dtype.name.startswith("float8"):  # some libraries have no name for it
+    if name_of(type_.dtype).startswith("float8"):  # some libraries have no name for it
         dtypes.add(np.dtype(np.uint8))
     if view.shape != type_.shape or view.dtype not in dtypes:
         raise KernelError(
             f"{name} has another type than it was compiled for",
-            got=f"{view.dtype}{list(view.shape)}",
-            expected=f"{type_.dtype}{list(type_.shape)}",
+            got=f"{name_of(view.dtype)}{list(view.shape)}",
+            expected=f"{name_of(type_.dtype)}{list(type_.shape)}",
             hint="compile the kernel again for arrays of these shapes and dtypes",
         )
     if not view.is_row_major:
@@ -171,7 +172,7 @@ def _copied(array: Any, type_: ArrayType, place: Device, stream: int, name: str)
         array = np.asarray(array, type_.dtype)
     host = np.asarray(array)
     if host.shape != type_.shape or host.dtype not in (type_.dtype, type_.memory_dtype):
-        got, expected = f"{host.dtype}{list(host.shape)}", f"{type_.dtype}{list(type_.shape)}"
+        got, expected = f"{name_of(host.dtype)}{list(host.shape)}", f"{name_of(type_.dtype)}{list(type_.shape)}"
         raise KernelError(f"{name} has another type than it was compiled for", got=got, expected=expected)
     if _is_capturing(stream):
         raise KernelError(
@@ -211,7 +212,7 @@ def _new(type_: ArrayType, like: Any, place: Device) -> Any:
     library, dtype = _library(like), type_.memory_dtype
     if library == "torch":
         torch = sys.modules["torch"]
-        return torch.empty(type_.shape, dtype=getattr(torch, dtype.name), device=like.device)
+        return torch.empty(type_.shape, dtype=getattr(torch, name_of(dtype)), device=like.device)
     if library == "cupy" and dtype.kind != "V":
         return sys.modules["cupy"].empty(type_.shape, dtype)
     return DeviceArray(type_.shape, dtype, place)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
+from mosaic_gpu.runtime.dtypes import name_of, named
 from mosaic_gpu.runtime.interface import ArrayType
 
 PERSISTENT = -1
@@ -64,15 +62,11 @@ class GpuKernel:
         for key in ("grid", "block", "cluster"):
             fields[key] = tuple(fields[key])
         for key in ("operands", "results"):
-            fields[key] = tuple(ArrayType(tuple(shape), _dtype(dtype)) for dtype, shape in fields[key])
+            fields[key] = tuple(ArrayType(tuple(shape), named(dtype)) for dtype, shape in fields[key])
         fields["aliases"] = tuple((operand, result) for operand, result in fields["aliases"])
         fields["tensor_maps"] = tuple(TensorMapFacts.of(m) for m in fields["tensor_maps"])
         return GpuKernel(cubin=cubin, **fields)
 
 
 def _text(array: ArrayType) -> tuple[str, tuple[int, ...]]:
-    return array.dtype.name, array.shape
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+    return name_of(array.dtype), array.shape

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 
 from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
+from mosaic_gpu.runtime.dtypes import name_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_NARROW = {np.dtype(ml_dtypes.int4): np.dtype(np.int8), np.dtype(ml_dtypes.uint4): np.dtype(np.uint8)}
+_NARROW = {"int4": np.dtype(np.int8), "uint4": np.dtype(np.uint8)}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ArrayType:
     @property
     def memory_dtype(self) -> np.dtype[Any]:
         """The dtype of the elements in a kernel's memory: 4-bit integers take a byte each."""
-        return _NARROW.get(self.dtype, self.dtype)
+        return _NARROW.get(name_of(self.dtype), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Program:
       symbols: sizes in the arrays' shapes that are not known; the entry gets each as an int32 of rank 0, behind the
         bounds.
       tensor_maps: of the entry's parameters behind the pointers, in order.
+      cluster: blocks of a cluster along x, y, z.
+      programmatic: whether it may start before its predecessor on the stream has ended.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Program:
     num_bounds: int = 0
     symbols: tuple[Any, ...] = ()
     tensor_maps: tuple[TensorMapFacts, ...] = ()
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    programmatic: bool = False
 
 
 @dataclass(frozen=True)
