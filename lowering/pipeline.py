@@ -76,6 +76,7 @@ def layout_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
     from mosaic_gpu.lowering.passes.drop_dead_carries import DropDeadCarries
     from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
+    from mosaic_gpu.lowering.passes.group_tiles import GroupTiles
     from mosaic_gpu.lowering.passes.hoist_loads import HoistLoads
     from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
     from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
@@ -92,6 +93,7 @@ def layout_passes() -> tuple[Pass, ...]:
         ParallelizeLoops(),
         HoistLoads(),  # after promotion: a loop that keeps its output in registers writes no memory
         UpstreamPasses("canonicalize,cse"),  # what it drops needs no layout
+        GroupTiles(),  # behind them, and cse: a digit of a tile's number is one value
         ChooseNumWarps(),  # before layouts, which say where each warp's elements are
         ChooseDots(),  # knows the warps; before layouts, which follow the matrix units
         ExpandDots(),
@@ -105,6 +107,7 @@ def pipelining_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
     from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
     from mosaic_gpu.lowering.passes.store_by_tma import StoreByTma
+    from mosaic_gpu.lowering.passes.wait_for_grids import WaitForGrids
     from mosaic_gpu.lowering.passes.warp_specialize import WarpSpecialize
 
     return (
@@ -112,7 +115,8 @@ def pipelining_passes() -> tuple[Pass, ...]:
         PipelineLoops(),
         StoreByTma(),  # after loops: their stages are free behind them
         PlanSharedMemory(),
-        InsertBarriers(),  # last: needs the layouts and who shares memory with whom
+        InsertBarriers(),  # needs the layouts and who shares memory with whom
+        WaitForGrids(),  # last: barriers that concern shared memory alone come before the wait
     )
 
 

@@ -58,8 +58,9 @@ def loop_over_tiles(extents: Sequence[Extent], limits: Sequence[int] = ()) -> It
         is_first = arith.cmpi(emit.EQ, block, _wide_constant(0))
         block = arith.select(beyond, arith.select(is_first, block, total), block)
         blocks = arith.select(beyond, _wide_constant(1), blocks)
+    radices = [_radix(extent) for extent in extents]
     with loop_over(block, total, blocks) as tile:
-        yield _digits(tile, extents)
+        yield _digits(tile, extents, radices)
 
 
 def _is_beyond(extents: Sequence[Extent], limits: Sequence[int]) -> ir.Value | None:
@@ -101,18 +102,20 @@ def _number_of_tiles(extents: Sequence[Extent]) -> ir.Value:
     return _wide_constant(1) if total is None else total
 
 
-def _digits(tile: ir.Value, extents: Sequence[Extent]) -> list[ir.Value]:
-    """The digits (i32) of a tile's number in the mixed radix of the extents, the last one fastest."""
+def _radix(extent: Extent) -> ir.Value:
+    return _wide_constant(extent) if isinstance(extent, int) else _wide(at_least_one(extent))
+
+
+def _digits(tile: ir.Value, extents: Sequence[Extent], radices: Sequence[ir.Value]) -> list[ir.Value]:
+    """The digits (i32) of a tile's number in the mixed radix of the extents (i64: radices), the last one fastest."""
     i32 = emit.i32()
     wanted = [d for d, extent in enumerate(extents) if not isinstance(extent, int) or extent != 1]
     digits = [emit.int_constant(0) if d not in wanted else tile for d in range(len(extents))]
     rest = tile
     for d in reversed(wanted):
-        extent = extents[d]
         if d == wanted[0]:
             digits[d] = emit.resize_int(rest, i32)
         else:
-            radix = _wide_constant(extent) if isinstance(extent, int) else _wide(at_least_one(extent))
-            digits[d] = emit.resize_int(arith.remui(rest, radix), i32)
-            rest = arith.divui(rest, radix)
+            digits[d] = emit.resize_int(arith.remui(rest, radices[d]), i32)
+            rest = arith.divui(rest, radices[d])
     return digits

@@ -26,6 +26,7 @@ from mosaic_gpu.lowering.passes.choose_dots import ChooseDots
 from mosaic_gpu.lowering.passes.choose_num_warps import ChooseNumWarps
 from mosaic_gpu.lowering.passes.drop_dead_carries import DropDeadCarries
 from mosaic_gpu.lowering.passes.expand_dots import ExpandDots
+from mosaic_gpu.lowering.passes.group_tiles import GroupTiles
 from mosaic_gpu.lowering.passes.hoist_loads import HoistLoads
 from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
 from mosaic_gpu.lowering.passes.insert_barriers import InsertBarriers
@@ -33,6 +34,7 @@ from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
 from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
 from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
 from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
+from mosaic_gpu.lowering.passes.wait_for_grids import WaitForGrids
 from mosaic_gpu.lowering.passes.walk_tiles import WalkTiles
 from mosaic_gpu.lowering.passes.warp_specialize import WarpSpecialize
 from mosaic_gpu.lowering.pipeline import compilation_context
@@ -47,6 +49,7 @@ PASSES: dict[str, Any] = {
         ExpandDots(),
         InsertBarriers(),
         PlanSharedMemory(),
+        GroupTiles(),
         HoistSteps(),
         PromoteRefs(),
         HoistLoads(),
@@ -55,6 +58,7 @@ PASSES: dict[str, Any] = {
         WalkTiles(),
         PipelineLoops(),
         WarpSpecialize(),
+        WaitForGrids(),
     )
 }
 
