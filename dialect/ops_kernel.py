@@ -74,6 +74,14 @@ class BarrierOp(Mgpu.Operation, name="barrier"):
     """All threads of the block arrive before any goes on; orders their memory accesses."""
 
 
+class WaitForGridsOp(Mgpu.Operation, name="wait_for_grids"):
+    """Every thread waits until the grids before this one on its stream have ended and what they wrote is seen here.
+
+    Then the next grid may start, and wait in its turn.  In a kernel with this op every access to global memory comes
+    behind it, so that the kernel may be launched before its predecessor has ended (PTX ISA, `griddepcontrol`).
+    """
+
+
 class DebugPrintOp(Mgpu.Operation, name="debug_print"):
     """Prints once a block: `format` with each `{}` replaced by the next of `values`.
 

@@ -73,7 +73,7 @@ def launch_of(text: str) -> LaunchFacts | None:
     if not mark:
         return None
     fields = json.loads(facts)
-    (grid_x, grid_y, grid_z), (block_x, block_y, block_z) = fields["grid"], fields["block"]
-    grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
-    maps = tuple(TensorMapFacts.of(entry) for entry in fields.get("tensor_maps", ()))
-    return LaunchFacts(fields["entry"], grid, block, fields["shared_bytes"], maps)
+    for key in ("grid", "block", "cluster"):
+        fields[key] = tuple(fields.get(key, (1, 1, 1)))
+    fields["tensor_maps"] = tuple(TensorMapFacts.of(entry) for entry in fields.get("tensor_maps", ()))
+    return LaunchFacts(**fields)

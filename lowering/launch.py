@@ -16,6 +16,12 @@ from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 MAX_GRID_X = 2**31 - 1
 """The largest number of blocks along x (PTX ISA, `%nctaid`; CUDA's compute capabilities table)."""
 
+PROGRAMMATIC = "mgpu.programmatic"
+"""The attribute of a function that waits for the grids before its own (see `mgpu.wait_for_grids`)."""
+
+CLUSTER = "nvvm.cluster_dim"
+"""NVVM's attribute of a function whose blocks come in clusters."""
+
 
 @dataclass(frozen=True)
 class LaunchFacts:
@@ -28,6 +34,8 @@ class LaunchFacts:
       block: threads along x, y, z.
       shared_bytes: dynamic shared memory of a block.
       tensor_maps: of the parameters behind the pointers, in order.
+      cluster: blocks of a cluster along x, y, z.
+      programmatic: whether it may start before its predecessor on the stream has ended: it waits for it itself.
     """
 
     entry: str
@@ -35,6 +43,8 @@ class LaunchFacts:
     block: tuple[int, int, int]
     shared_bytes: int
     tensor_maps: tuple[TensorMapFacts, ...] = ()
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    programmatic: bool = False
 
 
 def grid_of(extents: Sequence[int]) -> tuple[int, int, int]:
@@ -64,7 +74,23 @@ def _facts(attributes: Any) -> LaunchFacts:
     threads = 32 * ir.IntegerAttr(attributes["mgpu.num_warps"]).value
     shared = ir.IntegerAttr(attributes["mgpu.smem_bytes"]).value
     maps = tuple(TensorMapFacts.of(json.loads(ir.StringAttr(t).value)) for t in _tensor_maps(attributes))
-    return LaunchFacts(str(attributes["sym_name"].value), grid_of(extents), (threads, 1, 1), shared, maps)
+    return LaunchFacts(
+        entry=str(attributes["sym_name"].value),
+        grid=grid_of(extents),
+        block=(threads, 1, 1),
+        shared_bytes=shared,
+        tensor_maps=maps,
+        cluster=_cluster(attributes),
+        programmatic=PROGRAMMATIC in attributes,
+    )
+
+
+def _cluster(attributes: Any) -> tuple[int, int, int]:
+    """The attribute that becomes `.reqnctapercluster` (PTX ISA); left out, a block is on its own."""
+    if CLUSTER not in attributes:
+        return (1, 1, 1)
+    x, y, z = (*ir.DenseI32ArrayAttr(attributes[CLUSTER]), 1, 1)[:3]
+    return (x, y, z)
 
 
 def _tensor_maps(attributes: Any) -> Any:

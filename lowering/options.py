@@ -16,6 +16,7 @@ class LoweringOptions:
       dimension_semantics: "parallel" or "sequential" for each grid dimension, or None to infer.
       max_concurrent_steps: the most steps of a loop whose loads are under way at once; None: as many as fit, up to 4.
       warp_specialize: whether warps of their own start the copies of such loops; None: where it pays.
+      programmatic_launch: whether the kernel may start before its predecessor on the stream has ended.
     """
 
     target: str = "sm_90a"
@@ -24,3 +25,4 @@ class LoweringOptions:
     dimension_semantics: tuple[str, ...] | None = None
     max_concurrent_steps: int | None = None
     warp_specialize: bool | None = None
+    programmatic_launch: bool = False

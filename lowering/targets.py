@@ -26,7 +26,8 @@ class Target:
       max_threads: threads that one block may have.
       multiprocessors: of the largest GPU of the architecture that is common.
       resident_threads, resident_blocks, resident_shared_bytes: what one multiprocessor holds at once.
-      features: what only some architectures have: "wgmma", "tma", "cluster", "tcgen05", "bf16", "fp8".
+      features: what only some architectures have: "wgmma", "tma", "cluster", "griddepcontrol", "tcgen05", "bf16",
+        "fp8".
     """
 
     name: str
@@ -71,7 +72,7 @@ _REGISTER_UNIT, _SYSTEM_SHARED_BYTES = 256, 1024
 
 _AMPERE = frozenset({"bf16"})
 _ADA = _AMPERE | {"fp8"}
-_HOPPER = _ADA | {"tma", "cluster"}
+_HOPPER = _ADA | {"tma", "cluster", "griddepcontrol"}
 
 _TABLE = (
     Target("sm_80", (8, 0), (8, 6), 166_912, 108, 2048, 32, 167_936, _AMPERE),

@@ -62,6 +62,7 @@ def _check(params: Mapping[str, Any], choices: Any, target: Any) -> None:
     machine = parse_target(target)
     check_num_warps(choices.num_warps)
     check_switches(choices)
+    check_programmatic_launch(choices.programmatic_launch, machine)
     check_call(params)
     check_grid(mapping.grid, mapping.vmapped_dims, choices.dynamic_grid == "allow")
     check_dimension_semantics(choices.dimension_semantics, len(mapping.grid) - len(mapping.vmapped_dims))
@@ -101,6 +102,17 @@ def check_switches(choices: Any) -> None:
     steps = choices.max_concurrent_steps
     if steps is not None and (type(steps) is not int or steps < 1):
         raise KernelError("max_concurrent_steps is not a number of steps", got=repr(steps), expected="None, 1, 2, ..")
+
+
+def check_programmatic_launch(wanted: Any, target: Target) -> None:
+    """A bool, and True only for an architecture that has `griddepcontrol` (PTX ISA)."""
+    if type(wanted) is not bool:
+        raise KernelError("programmatic_launch is not a bool", got=repr(wanted), expected="True or False")
+    if wanted and "griddepcontrol" not in target.features:
+        raise UnsupportedError(
+            f"programmatic_launch=True needs griddepcontrol, which {target.name} has not",
+            expected="a target from sm_90 on",
+        )
 
 
 def check_call(params: Mapping[str, Any]) -> None:

@@ -108,6 +108,8 @@ def gpu_kernel(call: KernelCall, compilation: Compilation) -> GpuKernel:
         results=program.results,
         aliases=program.aliases,
         tensor_maps=launch.tensor_maps,
+        cluster=launch.cluster,
+        programmatic=launch.programmatic,
     )
 
 
@@ -164,6 +166,8 @@ def _program(call: KernelCall, ptx: Any) -> Program:
         num_bounds=call.num_bounds,
         symbols=call.symbols,
         tensor_maps=launch.tensor_maps,
+        cluster=launch.cluster,
+        programmatic=launch.programmatic,
     )
 
 

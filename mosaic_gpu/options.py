@@ -27,6 +27,8 @@ class CompilerParams(CompilerParamsBase):
       max_concurrent_steps: the most steps of a sequential grid dimension or loop whose loads are under way at once;
         None takes as many as fit, up to 4; 1 leaves the loads where they are.
       warp_specialize: whether warps of their own start the copies of such a loop; None decides by what pays.
+      programmatic_launch: whether the kernel may start while its predecessor on the stream ends, and wait for it before
+        it touches memory (CUDA's programmatic dependent launch); from sm_90 on.
 
     The values are checked together with the kernel, before it is compiled.
     """
@@ -38,6 +40,7 @@ class CompilerParams(CompilerParamsBase):
     dynamic_grid: Literal["allow", "refuse"] = "allow"
     max_concurrent_steps: int | None = None
     warp_specialize: bool | None = None
+    programmatic_launch: bool = False
 
     def __post_init__(self) -> None:
         # JAX keys its caches with these parameters: they have to be hashable.
@@ -64,6 +67,7 @@ def lowering_options(params: CompilerParams, target: str, vmapped: Sequence[int]
         dimension_semantics=semantics,
         max_concurrent_steps=params.max_concurrent_steps,
         warp_specialize=params.warp_specialize,
+        programmatic_launch=params.programmatic_launch,
     )
 
 

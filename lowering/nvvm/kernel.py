@@ -11,7 +11,7 @@ from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.ops_kernel import PERSISTENT, KernelOp
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import element_of, shape_of
-from mosaic_gpu.lowering.launch import MAX_GRID_X
+from mosaic_gpu.lowering.launch import MAX_GRID_X, PROGRAMMATIC
 from mosaic_gpu.lowering.nvvm import emit
 from mosaic_gpu.lowering.nvvm.conversion import Conversion, converts
 from mosaic_gpu.lowering.nvvm.memref import root
@@ -21,7 +21,8 @@ from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.warp_specialize import PRODUCER_WARPS
 from mosaic_gpu.lowering.tensor_maps import MAP_BYTES, TensorMapFacts
 
-_MAP_ALIGNMENT = 64
+_MAP_ALIGNMENT = 128
+"""That of `CUtensorMap` from CUDA 13 on; 64 before, of which it is a multiple (CUDA driver API, `CUtensorMap`)."""
 POINTER_ALIGNMENT = 16
 """What XLA promises for every buffer, in bytes."""
 
@@ -39,6 +40,8 @@ def convert_kernel(kernel: KernelOp, module_body: ir.Block, options: LoweringOpt
             emit.op("llvm.return", [], [])
     size = ir.IntegerAttr.get(emit.i32(), conversion.shared.total_bytes)
     function.attributes["mgpu.smem_bytes"] = size
+    if _waits_for_grids(kernel):
+        function.attributes[PROGRAMMATIC] = ir.UnitAttr.get()
     if conversion.tensor_maps:
         _append_tensor_maps(function, kernel, list(conversion.tensor_maps))
 
@@ -102,18 +105,36 @@ def _declare_function(kernel: KernelOp) -> Any:
     )
 
 
+def _waits_for_grids(kernel: KernelOp) -> bool:
+    """Whether grids before this one may still write to its operands when it starts."""
+    return any(op.operation.name == "mgpu.wait_for_grids" for op in kernel.body.blocks[0].operations)
+
+
 def _parameter_attributes(kernel: KernelOp) -> ir.ArrayAttr:
-    """Alignment; `noalias` where no other parameter names the memory; `readonly` for inputs of that kind."""
-    aliases, inputs = ints(kernel.aliases), ir.IntegerAttr(kernel.num_inputs).value
+    """Alignment; `noalias` where nothing else names the memory while the kernel runs; `readonly` for such inputs."""
+    aliases, read_only = ints(kernel.aliases), _read_only(kernel)
+    is_alone = not _waits_for_grids(kernel)
     unit, attributes = ir.UnitAttr.get(), []
     for number, alias in enumerate(aliases):
         entry: dict[str, ir.Attribute] = {"llvm.align": ir.IntegerAttr.get(emit.i64(), POINTER_ALIGNMENT)}
-        if aliases.count(alias) == 1:
+        if is_alone and aliases.count(alias) == 1:
             entry["llvm.noalias"] = unit
-            if number < inputs:
-                entry["llvm.readonly"] = unit
+        if number in read_only:
+            entry["llvm.readonly"] = unit
         attributes.append(ir.DictAttr.get(entry))
     return ir.ArrayAttr.get(attributes)
+
+
+def _read_only(kernel: KernelOp) -> frozenset[int]:
+    """The inputs that nothing writes from the kernel's start to its end.
+
+    None in a kernel that waits for the grids before it: a load that the compiler takes for one of constant memory
+    (`ld.global.nc`) could come before the wait.
+    """
+    aliases, inputs = ints(kernel.aliases), ir.IntegerAttr(kernel.num_inputs).value
+    if _waits_for_grids(kernel):
+        return frozenset()
+    return frozenset(i for i in range(inputs) if aliases.count(aliases[i]) == 1)
 
 
 def _prologue(kernel: KernelOp, entry: ir.Block, module_body: ir.Block, options: LoweringOptions) -> Conversion:
@@ -125,8 +146,7 @@ def _prologue(kernel: KernelOp, entry: ir.Block, module_body: ir.Block, options:
     anchor = emit.const(0).owner
     bits = 4 + ir.IntegerAttr(kernel.num_warps).value.bit_length()
     planned = kernel.operation.attributes.get("mgpu.smem_bytes")
-    aliases, inputs = ints(kernel.aliases), ir.IntegerAttr(kernel.num_inputs).value
-    read_only = frozenset(i for i in range(inputs) if aliases.count(aliases[i]) == 1)
+    read_only = _read_only(kernel)
     straight = None if _needs_guard(kernel) else entry
     conversion = Conversion(
         options=options,
@@ -199,6 +219,14 @@ def convert_num_programs(conversion: Conversion, op: Any) -> list[ir.Value]:
     """A constant; in a grid of [-1] what the launch says."""
     extent = conversion.grid[ir.IntegerAttr(op.axis).value]
     return [_special("nctaid.x") if extent == PERSISTENT else emit.const(extent)]
+
+
+@converts("mgpu.wait_for_grids")
+def convert_wait_for_grids(conversion: Conversion, op: Any) -> list[ir.Value]:
+    """`griddepcontrol` (PTX ISA): as the next grid waits for the whole of this one, it may start at once."""
+    for action in ("wait", "launch_dependents"):
+        emit.inline_asm(f"griddepcontrol.{action};", "~{memory}", [], [], effects=True)
+    return []
 
 
 @converts("mgpu.barrier")

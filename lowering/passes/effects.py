@@ -17,7 +17,7 @@ from mosaic_gpu.lowering.passes.walk import blocks_of, body_of
 Memory = Any
 """What names a memory: the value of an `mgpu.alloc`, or a tuple."""
 
-_PRINT: Memory = ("print",)
+PRINT: Memory = ("print",)
 _REFERENCE = {"mgpu.load": (0, False), "mgpu.gather": (0, False), "mgpu.store": (1, True), "mgpu.scatter": (1, True)}
 _PURE = frozenset(
     {
@@ -71,7 +71,7 @@ class Memories:
         if name in _PURE:
             return Effects()
         if name == "mgpu.debug_print":
-            return Effects(writes=frozenset([_PRINT]))
+            return Effects(writes=frozenset([PRINT]))
         total = Effects()
         if name.startswith("mgpu."):
             touched = frozenset(self.memory(v) for v in op.operands if isinstance(v.type, RefType))

@@ -26,9 +26,8 @@ class _Simulation:
             for m in program.tensor_maps
         ]
         arguments = [*arrays, *maps]
-        result = self.module.launch(
-            program.entry, program.grid, program.block, arguments, shared_bytes=program.shared_bytes
-        )
+        shape = {"cluster": program.cluster, "shared_bytes": program.shared_bytes}
+        result = self.module.launch(program.entry, program.grid, program.block, arguments, **shape)
         return RunStats(result.warp_instructions, result.printed)
 
 

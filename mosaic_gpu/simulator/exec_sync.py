@@ -47,8 +47,7 @@ def exec_nanosleep(d: Decoder) -> Operation | None:
 
 @instruction("griddepcontrol", dests=0)
 def exec_griddepcontrol(d: Decoder) -> Operation | None:
-    d.one_of(("launch_dependents", "wait"))
-    d.layout.fenced = True
+    d.one_of(("launch_dependents", "wait"))  # orders grids, not the blocks of one
     return None
 
 

@@ -70,6 +70,7 @@ VALID = ASYNC | {
     "num_programs": '%o = "mgpu.num_programs"() {axis = 0 : i32} : () -> i32',
     "program_id": '%o = "mgpu.program_id"() {axis = 0 : i32} : () -> i32',
     "barrier": '"mgpu.barrier"() : () -> ()',
+    "wait_for_grids": '"mgpu.wait_for_grids"() : () -> ()',
     "debug_print": f'"mgpu.debug_print"(%t) {{format = "x = {{}}", kinds = ["float"], {segments(1)}}} '
     ": (tensor<8x16xf32>) -> ()",
     "alloc": '%o = "mgpu.alloc"() : () -> !mgpu.ref<tensor<4xi8>, "smem">',

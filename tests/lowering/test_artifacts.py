@@ -6,8 +6,10 @@ import pytest
 
 from mosaic_gpu.lowering.artifacts import launch_of, with_launch
 from mosaic_gpu.lowering.launch import LaunchFacts
+from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 
-LAUNCH = LaunchFacts(entry="softmax", grid=(7, 2, 1), block=(128, 1, 1), shared_bytes=2048)
+MAP = TensorMapFacts(argument=0, element_bytes=4, dims=(32, 16), strides_bytes=(128,), box=(8, 8), swizzle=0)
+LAUNCH = LaunchFacts("softmax", (7, 2, 1), (128, 1, 1), 2048, (MAP,), cluster=(2, 1, 1), programmatic=True)
 
 
 @pytest.mark.parametrize("comment", ["//", ";"])

@@ -38,6 +38,16 @@ def test_the_facts_are_those_of_the_functions_attributes() -> None:
     assert facts == LaunchFacts("scale", (6, 1, 1), (256, 1, 1), 4096)
 
 
+def test_clusters_and_the_wait_for_other_grids_are_read_off_the_function() -> None:
+    text = """
+    llvm.func @scale() attributes {nvvm.kernel, mgpu.grid = [4 : i32], mgpu.num_warps = 1 : i32, mgpu.programmatic,
+                                   mgpu.smem_bytes = 0 : i32, nvvm.cluster_dim = array<i32: 2, 1, 1>} { llvm.return }
+    """
+    with ir.Context():
+        facts = launch_facts(ir.Module.parse(text))
+    assert facts == LaunchFacts("scale", (4, 1, 1), (32, 1, 1), 0, cluster=(2, 1, 1), programmatic=True)
+
+
 def test_a_module_without_a_kernel_is_an_internal_error() -> None:
     with ir.Context(), pytest.raises(InternalError, match=r"no llvm\.func with the attribute nvvm\.kernel"):
         launch_facts(ir.Module.parse("llvm.func @helper()"))

@@ -62,7 +62,7 @@ SHARED = """
 
 # Copies one box of its operand to its result by TMA.
 TMA = """
-.visible .entry tma(.param .u64 x, .param .u64 y, .param .align 64 .b8 map[128]) {
+.visible .entry tma(.param .u64 x, .param .u64 y, .param .align 128 .b8 map[128]) {
   .reg .b64 %rd<6>; .reg .b32 %r<8>; .reg .f32 %f<2>; .reg .pred %p<3>;
   .shared .align 128 .b8 tile[256]; .shared .align 8 .b8 bar[8];
   ld.param.u64 %rd1, [y];
@@ -108,9 +108,10 @@ def kernel(driver: Any, code: str, target: str = "sm_90a", **fields: Any) -> Gpu
 
 
 def add_one(driver: Any, blocks: int = 2, **fields: Any) -> GpuKernel:
-    """float32[32 * blocks] plus one."""
+    """float32[32 * blocks] plus one; one that is launched as programmatic waits for its predecessor."""
     array = floats(32 * blocks)
-    return kernel(driver, ADD_ONE, **{"grid": (blocks, 1, 1), "operands": (array,), "results": (array,), **fields})
+    code = ADD_ONE.replace("ld.global", "griddepcontrol.wait; ld.global") if fields.get("programmatic") else ADD_ONE
+    return kernel(driver, code, **{"grid": (blocks, 1, 1), "operands": (array,), "results": (array,), **fields})
 
 
 def tma(driver: Any) -> GpuKernel:

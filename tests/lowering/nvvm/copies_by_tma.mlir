@@ -1,5 +1,5 @@
 // One thread says how many bytes are coming and starts two boxes, one a panel; everybody waits; a parameter holds the map.
-// CHECK: llvm.func @copy({{.*}}!llvm.ptr<1>{{.*}}!llvm.ptr<1>{{.*}}%{{.*}}: !llvm.ptr {llvm.align = 64 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
+// CHECK: llvm.func @copy({{.*}}!llvm.ptr<1>{{.*}}!llvm.ptr<1>{{.*}}%{{.*}}: !llvm.ptr {llvm.align = 128 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
 // CHECK-SAME: argument{{.*}}: 0, {{.*}}box{{.*}}: [64, 8]
 // CHECK: mbarrier.init.shared::cta.b64 [$1+0], 1;
 // CHECK: mbarrier.arrive.expect_tx.shared::cta.b64 _, [$1], 2048;

@@ -304,10 +304,25 @@ def test_a_cluster_that_does_not_divide_the_grid_is_the_drivers_error(driver: Dr
         GpuCaller(kernel)([])
 
 
-def test_a_programmatic_launch_says_so(driver: Driver) -> None:
-    (result,) = GpuCaller(gpu_kernels.add_one(driver, programmatic=True))([DeviceArray.of(X)])
-    np.testing.assert_array_equal(result.numpy(), X + 1)
-    assert driver.count("programmatic") == 1
+def test_kernels_in_a_chain_may_each_start_before_the_one_before_has_ended(driver: Driver) -> None:
+    def shift(x: Any, name: str, programmatic: bool) -> Any:
+        def kernel(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...] + 1
+
+        params = mosaic_gpu.CompilerParams(programmatic_launch=programmatic)
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(kernel, out, compiler_params=params, name=name)(x)
+
+    first, second, plain = (
+        compiled(driver, lambda x, n=name, p=p: shift(x, n, p), X)  # type: ignore[misc]
+        for name, p in (("first", True), ("second", True), ("plain", False))
+    )
+    before = driver.count("programmatic")
+    x = DeviceArray.of(X)
+    np.testing.assert_array_equal(plain(second(first(x))).numpy(), X + 1 + 1 + 1)
+    assert [name for name, *_ in driver.launches] == ["first", "second", "plain"]
+    assert driver.count("programmatic") == before + 2
+    assert driver.count("cuLaunchKernelEx") >= 2
 
 
 @pytest.mark.parametrize("shared_bytes", [1024, 49_152, 49_153, 232_448])

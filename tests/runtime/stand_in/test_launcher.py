@@ -184,6 +184,23 @@ def test_clusters_and_programmatic_launches_reach_the_driver(driver: Driver) -> 
     assert driver.count("programmatic") == before + 1
 
 
+@pytest.mark.parametrize("programmatic", [True, False])
+def test_a_compiled_kernels_wish_to_start_early_reaches_the_driver(driver: Driver, programmatic: bool) -> None:
+    def chain(x: Any) -> Any:
+        def kernel(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...] + 1
+
+        params = mosaic_gpu.CompilerParams(programmatic_launch=programmatic)
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        shift = pl.pallas_call(kernel, out, compiler_params=params, name="shift")
+        return shift(shift(x))
+
+    before = driver.count("programmatic")
+    np.testing.assert_array_equal(on_cuda(driver, chain, X)(X), X + 1 + 1)
+    assert [name for name, *_ in driver.launches] == ["shift", "shift"]
+    assert driver.count("programmatic") == before + (2 if programmatic else 0)
+
+
 @pytest.fixture
 def add_one(driver: Driver) -> GpuKernel:
     """A kernel for float32[64]."""
