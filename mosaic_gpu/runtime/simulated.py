@@ -26,8 +26,14 @@ class _Simulation:
             for m in program.tensor_maps
         ]
         arguments = [*arrays, *maps]
-        shape = {"cluster": program.cluster, "shared_bytes": program.shared_bytes}
-        result = self.module.launch(program.entry, program.grid, program.block, arguments, **shape)
+        result = self.module.launch(
+            program.entry,
+            program.grid,
+            program.block,
+            arguments,
+            cluster=program.cluster,
+            shared_bytes=program.shared_bytes,
+        )
         return RunStats(result.warp_instructions, result.printed)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that may start before their predecessor ends: the same results, and nothing touches memory before the wait."""
+"""Kernels that may start before their predecessor ends: the same results, and no access to memory before the wait."""
 
 from __future__ import annotations
 
