@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -26,6 +27,62 @@ def plus_one(x: Any, **options: Any) -> Any:
     """x + 1, by one block."""
     out = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return pl.pallas_call(_plus_one, out, compiler_params=mosaic_gpu.CompilerParams(), **options)(x)
+
+
+def _op_names(function: Any, *arrays: Any) -> list[str]:
+    """The `op_name` of each of our calls in the HLO of `function` for CUDA."""
+    lowered = jax.jit(function).trace(*arrays).lower(lowering_platforms=("cuda",))
+    lines = lowered.as_text(dialect="hlo", debug_info=True).splitlines()
+    return [re.findall(r'op_name="([^"]*)"', line)[0] for line in lines if f'target="{CUSTOM_CALL_TARGET}"' in line]
+
+
+def test_the_kernels_name_and_scope_are_in_the_metadata_that_profiles_show() -> None:
+    def step(x: Any) -> Any:
+        with jax.named_scope("layer7"):
+            return plus_one(plus_one(x, name="shift"))
+
+    assert _op_names(step, X) == ["jit(step)/layer7/shift/pallas_call", "jit(step)/layer7/_plus_one/pallas_call"]
+
+
+def test_on_the_cpu_too_the_name_and_scope_are_in_the_compiled_program() -> None:
+    def step(x: Any) -> Any:
+        with jax.named_scope("layer7"):
+            return plus_one(x)
+
+    compiled = jax.jit(step).lower(X).compile().as_text()
+    assert 'op_name="jit(step)/layer7/_plus_one/pallas_call"' in compiled
+
+
+def _cost(function: Any, *arrays: Any) -> Any:
+    """What our call in `function` says of its cost; None where it says nothing."""
+    text = _custom_call(export.export(jax.jit(function), platforms=["cuda"])(*arrays).mlir_module())
+    return json.loads(_bytes_attribute(text, "cost_estimate_json")) if "cost_estimate_json" in text else None
+
+
+def test_the_users_cost_estimate_is_in_the_call() -> None:
+    given = pl.CostEstimate(flops=8, transcendentals=3, bytes_accessed=64)
+    found = _cost(lambda x: plus_one(x, cost_estimate=given), X)
+    assert {key: found[key] for key in ("flops", "transcendentals", "bytes_accessed")} == {
+        "flops": 8, "transcendentals": 3, "bytes_accessed": 64,
+    }  # fmt: skip
+
+
+def test_without_an_estimate_the_call_says_how_large_its_arrays_are() -> None:
+    assert _cost(plus_one, X) == {"bytes_accessed": 2 * 8 * 4}
+    assert _cost(plus_one, X.astype(np.float16)) == {"bytes_accessed": 2 * 8 * 2}
+
+
+def test_a_kernel_for_arrays_of_any_size_says_nothing_of_its_cost() -> None:
+    block = pl.BlockSpec((4,), lambda i: (i,))
+    (n,) = export.symbolic_shape("n")
+    rows = jax.ShapeDtypeStruct((n,), np.float32)
+    assert _cost(lambda x: plus_one(x, grid=((n + 3) // 4,), in_specs=[block], out_specs=block), rows) is None
+
+
+def test_under_vmap_the_estimate_is_that_of_all() -> None:
+    given = pl.CostEstimate(flops=8, transcendentals=0, bytes_accessed=64)
+    found = _cost(jax.vmap(lambda x: plus_one(x, cost_estimate=given)), np.zeros((3, 8), np.float32))
+    assert (found["flops"], found["bytes_accessed"]) == (24, 192)
 
 
 def _custom_call(module: str) -> str:

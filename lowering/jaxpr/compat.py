@@ -206,6 +206,14 @@ def backend_platform(ctx: Any) -> str:
     return "" if backend is None else str(backend.platform)
 
 
+def named_location(ctx: Any, name: str) -> Any:
+    """The location of the equation that is lowered, which HLO and profiles show as its `op_name`, with `name` in it.
+
+    jit(step)/layer7/pallas_call -> jit(step)/layer7/softmax/pallas_call
+    """
+    return mlir.source_info_to_location(ctx.module_context, ctx.primitive, ctx.name_stack.extend(name), ctx.traceback)
+
+
 def lower_per_platform(ctx: Any, rules: Mapping[str, Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Lowers by the rule of each platform that the module is for; other platforms are JAX's error."""
     return mlir.lower_per_platform(ctx, "pallas_call", dict(rules), None, effects.no_effects, *operands)

@@ -14,6 +14,8 @@
 //   aliases      i64s: pairs (operand, result) that are one memory
 //   tensor_maps  i64s: for each map: number of the argument, bytes an element, swizzle, rank, dimensions (rank),
 //                strides in bytes (rank - 1), box (rank)
+// and for profilers, not read here:
+//   cost_estimate_json   string: "flops", "transcendentals", "bytes_accessed" as far as they are known
 // The kernel's parameters: a pointer an operand, a pointer a result, the maps.
 #ifndef MOSAIC_GPU_LAUNCHER_H_
 #define MOSAIC_GPU_LAUNCHER_H_
