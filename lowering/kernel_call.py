@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mosaic_gpu.lowering.jaxpr.compat import is_symbolic
 from mosaic_gpu.lowering.options import LoweringOptions
 
 
@@ -51,6 +50,8 @@ class KernelCall:
 
         Each is an operand, an int32 of rank 0, behind the bounds.
         """
+        from mosaic_gpu.lowering.jaxpr.compat import is_symbolic  # JAX: the stages behind the first do without it
+
         sizes = [size for aval in self.array_avals for size in aval.shape]
         return tuple(dict.fromkeys(size for size in sizes if is_symbolic(size)))
 

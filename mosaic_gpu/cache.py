@@ -18,6 +18,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,37 +121,69 @@ def compile_ptx(call: KernelCall, observer: Observer | None = None) -> Ptx:
 
     `observer` is told of the stages that ran: with a hit, "dialect" alone.
     """
-    from mosaic_gpu.lowering.artifacts import read_ptx
     from mosaic_gpu.lowering.pipeline import compilation_context, run_stages
 
-    options, store = call.options, default_cache()
     with compilation_context():
-        module = run_stages(call, options, stop="dialect", observer=observer)
-        key = _ptx_key(module, options)
-        found = store.load(key) if store is not None else None
-        if found is not None:
-            return read_ptx(found.decode())
-        ptx: Ptx = run_stages(module, options, start="dialect", stop="ptx", observer=observer)
+        module = run_stages(call, call.options, stop="dialect", observer=observer)
+        return _ptx_of(module_text(module), lambda: module, call.options, observer)
+
+
+def compile_ptx_text(text: str, options: LoweringOptions, observer: Observer | None = None) -> Ptx:
+    """`compile_ptx` of a kernel in the dialect, as `module_text` prints it."""
+    from mosaic_gpu.lowering.diagnostics import parse_module
+    from mosaic_gpu.lowering.pipeline import compilation_context
+
+    with compilation_context():
+        return _ptx_of(text, lambda: parse_module(text, "the kernel"), options, observer)
+
+
+def _ptx_of(text: str, module: Callable[[], Any], options: LoweringOptions, observer: Observer | None) -> Ptx:
+    from mosaic_gpu.lowering.pipeline import run_stages
+
+    found = find_ptx(text, options)
+    if found is not None:
+        return found
+    ptx: Ptx = run_stages(module(), options, start="dialect", stop="ptx", observer=observer)
+    store = default_cache()
     if store is not None:
-        store.store(key, ptx.text.encode())
+        store.store(_ptx_key(text, options), ptx.text.encode())
     return ptx
+
+
+def find_ptx(text: str, options: LoweringOptions) -> Ptx | None:
+    """The PTX of a kernel in the dialect, as `module_text` prints it, where the default cache holds it."""
+    from mosaic_gpu.lowering.artifacts import read_ptx
+
+    store = default_cache()
+    found = None if store is None else store.load(_ptx_key(text, options))
+    return None if found is None else read_ptx(found.decode())
+
+
+def module_text(module: Any) -> str:
+    """A module as text that loses nothing, its locations included."""
+    return str(module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True))
 
 
 def compile_cubin(ptx: Ptx, options: LoweringOptions, observer: Observer | None = None) -> Cubin:
     """The cubin of `ptx`, taken from the default cache or assembled and kept there."""
-    from mosaic_gpu.lowering.assemblers import assembler_version
     from mosaic_gpu.lowering.pipeline import run_stages
 
-    store = default_cache()
-    key = _key("cubin", ptx.text, options.target, assembler_version(), _sources_digest())
-    found = store.load(key) if store is not None else None
+    found = find_cubin(ptx, options)
     if found is not None:
-        return _unpack_cubin(found, ptx)
+        return found
     cubin: Cubin = run_stages(ptx, options, start="ptx", stop="cubin", observer=observer)
+    store = default_cache()
     if store is not None:
         facts = json.dumps(dataclasses.asdict(cubin.resources)).encode()
-        store.store(key, facts + b"\n" + cubin.data)
+        store.store(_cubin_key(ptx, options), facts + b"\n" + cubin.data)
     return cubin
+
+
+def find_cubin(ptx: Ptx, options: LoweringOptions) -> Cubin | None:
+    """The cubin of `ptx` where the default cache holds it."""
+    store = default_cache()
+    found = None if store is None else store.load(_cubin_key(ptx, options))
+    return None if found is None else _unpack_cubin(found, ptx)
 
 
 def _unpack_cubin(data: bytes, ptx: Ptx) -> Cubin:
@@ -161,12 +194,17 @@ def _unpack_cubin(data: bytes, ptx: Ptx) -> Cubin:
     return Cubin(image, Resources(**json.loads(facts)), ptx.launch, ptx.text)
 
 
-def _ptx_key(module: Any, options: LoweringOptions) -> str:
-    text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
-    return _key("ptx", text, repr(options), _compiler_version())
+def _ptx_key(text: str, options: LoweringOptions) -> str:
+    return key_of("ptx", text, repr(options), _compiler_version())
 
 
-def _key(*parts: str) -> str:
+def _cubin_key(ptx: Ptx, options: LoweringOptions) -> str:
+    from mosaic_gpu.lowering.assemblers import assembler_version
+
+    return key_of("cubin", ptx.text, options.target, assembler_version(), _sources_digest())
+
+
+def key_of(*parts: str) -> str:
     """A name for the tuple `parts`: 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:

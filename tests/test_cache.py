@@ -187,7 +187,7 @@ def test_everything_that_matters_is_in_the_key(ptx: Ptx, monkeypatch: pytest.Mon
 
 
 def test_parts_of_a_key_do_not_run_together() -> None:
-    assert cache._key("ab", "c") != cache._key("a", "bc")
+    assert cache.key_of("ab", "c") != cache.key_of("a", "bc")
 
 
 def test_with_the_cache_off_nothing_is_written(ptx: Ptx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
