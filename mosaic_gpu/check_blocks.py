@@ -21,7 +21,8 @@ MAX_DIMENSION = 2**31 - 1
 MAX_BYTES = 2**47
 """The largest array: the address space of a GPU."""
 
-_SPACES = ("default", "any", "gmem")
+_SPACES = ("default", "any", "gmem", "smem", "vmem")
+"""Where a block lies while a program works on it ("vmem": a TPU's word) is the compiler's choice."""
 
 
 def check_block(block: Any) -> None:

@@ -27,7 +27,8 @@ MAX_BLOCKS = (2**31 - 1) * 65_535
 """Blocks in a grid: CUDA's limit along x times the one along y (CUDA C++ Programming Guide, compute capabilities)."""
 
 _SEMANTICS = ("parallel", "sequential")
-_SCRATCH_SPACES = ("smem", "default")
+_SCRATCH_SPACES = ("smem", "vmem", "default")
+"""`vmem` is what kernels written for TPUs call the fast memory of a program: here shared memory."""
 
 
 def check_params(params: Mapping[str, Any], choices: Any, target: Any, bounds: Sequence[Any] = ()) -> None:

@@ -176,8 +176,8 @@ FAULTS: dict[str, Fault] = {
     "a bounded slice": Fault(
         _call(**_blocks((pl.BoundedSlice(8),), lambda i: (pl.ds(i * 8, 8),))), UnsupportedError, "pl.BoundedSlice"
     ),
-    "a block in shared memory": Fault(
-        _call(in_specs=[pl.BlockSpec(memory_space=plgpu.SMEM)]), UnsupportedError, "memory space 'smem'"
+    "a block in tensor memory": Fault(
+        _call(in_specs=[pl.BlockSpec(memory_space=plgpu.TMEM)]), UnsupportedError, "memory space 'tmem'"
     ),
     "two inputs in one output": Fault(
         lambda x: _call(two_inputs, input_output_aliases={0: 0, 1: 0})(x, x),
