@@ -66,14 +66,15 @@ def evaluate(jaxpr: Any, arguments: Sequence[Array]) -> list[Array] | None:
 
     for equation in jaxpr.eqns:
         values = [read(a) for a in equation.invars]
-        results = None if any(v is None for v in values) else _evaluate_equation(equation, values)
+        results = None if any(v is None for v in values) else evaluate_equation(equation, values)
         if results is None:
             return None
         env |= dict(zip(equation.outvars, results, strict=True))
     return [np.asarray(read(a)) for a in jaxpr.outvars]
 
 
-def _evaluate_equation(equation: Any, values: list[Array]) -> list[Array] | None:
+def evaluate_equation(equation: Any, values: list[Array]) -> list[Array] | None:
+    """The results of one equation of integer scalars at many points at once; None where it is something else."""
     if not all(v.aval.shape == () and v.aval.dtype.kind in "biu" for v in (*equation.invars, *equation.outvars)):
         return None
     name = equation.primitive.name
