@@ -15,7 +15,7 @@ import os
 import pstats
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -23,8 +23,11 @@ from typing import Any
 from kernels import Benchmark, benchmarks
 
 from mosaic_gpu import trace_calls
+from mosaic_gpu.errors import MosaicGpuError
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.pipeline import STAGE_NAMES, compile_call
+
+Row = dict[str, Any]
 
 
 def kernel_call(benchmark: Benchmark, approx: bool) -> KernelCall:
@@ -75,6 +78,33 @@ def profile(call: KernelCall, repeat: int) -> None:
     pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
 
 
+def table(chosen: Sequence[Benchmark], repeat: int, approx: bool = False, with_triton: bool = True) -> list[Row]:
+    """Prints a row for each kernel as it is measured, in milliseconds, and returns them: seconds by stage.
+
+    `with_triton`: whether Triton compiles a kernel of each name too.  A kernel that is refused has its "error" alone.
+    """
+    columns, width = (*STAGE_NAMES, "rest", "total"), max(12, *(len(b.name) for b in chosen)) + 1
+    print(f"milliseconds, median of {repeat}")
+    print(f"{'':{width}}" + "".join(f"{c:>9}" for c in columns) + (f"{'Triton':>9}{'ratio':>7}" if with_triton else ""))
+    rows: list[Row] = []
+    for benchmark in chosen:
+        try:
+            times = stage_times(kernel_call(benchmark, approx), repeat)
+        except MosaicGpuError as error:
+            print(f"{benchmark.name:{width}}{type(error).__name__}: {error.what}", flush=True)
+            rows.append({"name": benchmark.name, "error": str(error)})
+            continue
+        line = f"{benchmark.name:{width}}" + "".join(f"{1e3 * times[c]:9.1f}" for c in columns)
+        triton = triton_time(benchmark.name, repeat) if with_triton else None
+        if triton is not None:
+            line += f"{1e3 * triton:9.1f}{times['total'] / triton:7.2f}"
+        elif with_triton:
+            line += f"{'-':>9}{'-':>7}"
+        print(line, flush=True)
+        rows.append({"name": benchmark.name, **times, "triton": triton})
+    return rows
+
+
 def main() -> None:
     """Prints a table, milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -86,14 +116,7 @@ def main() -> None:
         benchmark = next(b for b in benchmarks() if b.name == options.profile)
         profile(kernel_call(benchmark, options.approx), options.repeat)
         return
-    columns = (*STAGE_NAMES, "rest", "total")
-    print(f"milliseconds, median of {options.repeat}")
-    print(f"{'':12}" + "".join(f"{c:>9}" for c in columns) + f"{'Triton':>9}{'ratio':>7}")
-    for benchmark in benchmarks():
-        times = stage_times(kernel_call(benchmark, options.approx), options.repeat)
-        line = f"{benchmark.name:12}" + "".join(f"{1e3 * times[c]:9.1f}" for c in columns)
-        triton = triton_time(benchmark.name, options.repeat)
-        print(line + (f"{'-':>9}{'-':>7}" if triton is None else f"{1e3 * triton:9.1f}{times['total'] / triton:7.2f}"))
+    table(benchmarks(), options.repeat, options.approx)
 
 
 if __name__ == "__main__":

@@ -51,11 +51,15 @@ def chain_kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A kernel with its name and the function and arguments that call it."""
+    """A kernel with its name and the function and arguments that call it.
+
+    `in_flight_bytes`: in shared memory, of the operands of one step of its loop, and of what is kept beside them.
+    """
 
     name: str
     call: Callable[..., Any]
     arguments: tuple[jax.ShapeDtypeStruct, ...]
+    in_flight_bytes: tuple[int, int] = (0, 0)
 
 
 def _f32(*shape: int) -> jax.ShapeDtypeStruct:
@@ -107,15 +111,16 @@ def _example(name: str) -> Callable[..., Any]:
 
 def matmul() -> Benchmark:
     """A bf16 matmul of 4096 cubed, written as one would for any GPU."""
+    m, n, step = MATMUL_BLOCK
     call = functools.partial(_example("matmul"), block=MATMUL_BLOCK)
-    return Benchmark("matmul", call, (_bf16(4096, 4096), _bf16(4096, 4096)))
+    return Benchmark("matmul", call, (_bf16(4096, 4096), _bf16(4096, 4096)), (2 * step * (m + n), 0))
 
 
 def attention() -> Benchmark:
     """Full attention of 16 heads over 4096 tokens in bf16."""
     queries, keys, d = ATTENTION_BLOCK
     call = functools.partial(_example("flash_attention"), block=(queries, keys))
-    return Benchmark("attention", call, (_bf16(1, 16, 4096, d),) * 3)
+    return Benchmark("attention", call, (_bf16(1, 16, 4096, d),) * 3, (2 * 2 * keys * d, 2 * queries * d))
 
 
 def benchmarks() -> list[Benchmark]:

@@ -13,7 +13,7 @@ from .memory import Rotation
 EVENTS, HOST = "events", "host"
 
 
-class NotApplicable(Exception):
+class NotApplicableError(Exception):
     """A contender does not do a case; the reason is its text."""
 
 
@@ -51,8 +51,8 @@ class Contender:
     Attributes:
       name: for tables.
       missing: why it cannot run on this machine; "" where it can.
-      ways: by operation, what does it (a library's routine) and what prepares a case.  The latter raises NotApplicable
-        for a case that it does not do.
+      ways: by operation, what does it (a library's routine) and what prepares a case.  The latter raises
+        NotApplicableError for a case that it does not do.
       errors: what its library raises when it fails.
     """
 

@@ -75,7 +75,7 @@ def describe(place: Device) -> dict[str, Any]:
         "free_memory_bytes": int(free),
         "l2_bytes": peaks.l2_bytes,
         "driver_cuda": f"{version // 1000}.{version % 1000 // 10}",
-        "clocks_mhz": {"sm_max": _attribute(place, "CLOCK_RATE") / 1e3, "memory_max": _attribute(place, "MEMORY_CLOCK_RATE") / 1e3},
+        "clocks_mhz": {"sm_max": _mhz(place, "CLOCK_RATE"), "memory_max": _mhz(place, "MEMORY_CLOCK_RATE")},
         "peaks": {
             "dram_bytes_per_s": peaks.dram_bytes_per_s,
             "fp32_flops_per_s": peaks.fp32_flops_per_s,
@@ -85,10 +85,11 @@ def describe(place: Device) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _attribute(place: Device, name: str) -> int:
+def _mhz(place: Device, name: str) -> float:
+    """A clock that the driver tells in kHz."""
     handle = driver.call("cuDeviceGet", place.ordinal)
     which = getattr(driver.bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-    return int(driver.call("cuDeviceGetAttribute", which, handle))
+    return int(driver.call("cuDeviceGetAttribute", which, handle)) / 1e3
 
 
 def smi(place: Device) -> dict[str, str]:

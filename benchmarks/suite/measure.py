@@ -16,7 +16,7 @@ from mosaic_gpu.runtime.peaks import throughput_of_device
 from mosaic_gpu.runtime.timing import time_calls
 
 from .cases import Case
-from .contender import Contender, NotApplicable, Prepared
+from .contender import Contender, NotApplicableError, Prepared
 from .floats import Array
 from .memory import Rotation, check_room, rotation
 from .operation import Operation, Reference, Tolerance, take
@@ -146,7 +146,7 @@ def measure(case: Case, contenders: Sequence[Contender], place: Device, effort: 
     inputs = rotation(arrays, throughput_of_device(place).l2_bytes)
     reference = case.how.reference(case, arrays)
     rows, ready = [], []
-    for contender in contenders:
+    for contender in (c for c in contenders if case.operation in c.ways):
         row, prepared = _prepare(case, contender, inputs, reference)
         rows.append(row)
         if prepared is not None:
@@ -160,19 +160,16 @@ def measure(case: Case, contenders: Sequence[Contender], place: Device, effort: 
 
 def _prepare(case: Case, contender: Contender, inputs: Rotation, reference: Reference) -> tuple[Row, Prepared | None]:
     """The row so far, and what is to be timed: nothing where it cannot run, or is wrong."""
-    how, build = contender.ways.get(case.operation, ("", None))
+    how, build = contender.ways[case.operation]
     row = Row(contender.name, how, NOT_APPLICABLE)
     if contender.missing:
         row.status, row.reason = MISSING, contender.missing
-        return row, None
-    if build is None:
-        row.reason = f"has no {case.operation}"
         return row, None
     try:
         prepared = build(case, inputs)
         row.clock = prepared.clock
         found = prepared.results()
-    except NotApplicable as reason:
+    except NotApplicableError as reason:
         row.reason = str(reason)
         return row, None
     except (MosaicGpuError, *contender.errors) as error:

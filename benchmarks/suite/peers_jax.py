@@ -1,8 +1,8 @@
 """JAX as a contender: XLA with cuBLAS and cuDNN, and JAX's own Mosaic GPU kernels for Hopper.
 
-JAX runs on streams of its own, where events of ours mean nothing: the host's clock times programs of several calls, many
-of them in flight.  In a program an optimisation barrier stands between two calls, so that XLA neither fuses nor reorders
-them.
+JAX runs on streams of its own, where events of ours mean nothing: the host's clock times programs of several calls,
+many of them in flight.  In a program an optimisation barrier stands between two calls, so that XLA neither fuses nor
+reorders them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .cases import Case
-from .contender import Contender, NotApplicable, Prepared
+from .contender import Contender, NotApplicableError, Prepared
 from .memory import Rotation
 from .ops_matmul import is_transposed, result_dtype
 from .ops_rows import RMS_EPSILON
@@ -68,7 +68,7 @@ def _build(candidates: Callable[[Case], Iterable[Function]], case: Case, inputs:
         if best is None or seconds < best[0]:
             best = (seconds, prepared)
     if best is None:
-        raise NotApplicable(refusal)
+        raise NotApplicableError(refusal)
     return best[1]
 
 
@@ -115,7 +115,7 @@ def prepare(function: Function, arrays: list[tuple[Any, ...]], heads_behind: boo
 
 
 def _arrays(case: Case, copy: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same memory as arrays; bytes become the 8-bit floats that they are, attention's get the heads behind the rows."""
+    """The same memory as arrays; bytes become the 8-bit floats that they are, attention's heads go behind the rows."""
     import jax
 
     made = [jax.dlpack.from_dlpack(array) for array in copy]
@@ -151,7 +151,7 @@ def attention(case: Case, implementation: str = "cudnn") -> Function:
 
 def _check_mask(case: Case) -> None:
     if case.causal and case.queries != case.keys:
-        raise NotApplicable("its causal mask begins at the first key, not so that it ends at the last")
+        raise NotApplicableError("its causal mask begins at the first key, not so that it ends at the last")
 
 
 def softmax(case: Case) -> Function:
@@ -207,7 +207,7 @@ def _mosaic_matmul(case: Case) -> Iterable[Function]:
     from jax.experimental.pallas.ops.gpu import hopper_matmul_mgpu as hopper
 
     if is_transposed(case):
-        raise NotApplicable("it takes a right side of 8-bit floats in no other way than (k, n)")
+        raise NotApplicableError("it takes a right side of 8-bit floats in no other way than (k, n)")
     base = hopper.TuningConfig(tile_m=128, tile_n=128, tile_k=64, max_concurrent_steps=4, grid_tile_width=8)
     dimension = hopper.MatmulDimension
     for change in (

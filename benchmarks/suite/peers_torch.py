@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .cases import Case
-from .contender import Contender, NotApplicable, Prepared
+from .contender import Contender, NotApplicableError, Prepared
 from .memory import Rotation
 from .ops_matmul import is_transposed
 from .ops_rows import RMS_EPSILON
@@ -85,7 +85,7 @@ def _attention(case: Case, inputs: tuple[Any, ...], backend: str) -> Call:
     if case.causal and case.queries != case.keys:
         options["attn_mask"] = causal_lower_right(case.queries, case.keys)
         if backend == "CUDNN_ATTENTION":
-            raise NotApplicable("its causal mask begins at the first key, not so that it ends at the last")
+            raise NotApplicableError("its causal mask begins at the first key, not so that it ends at the last")
     else:
         options["is_causal"] = bool(case.causal)
     chosen = getattr(SDPBackend, backend)
@@ -137,7 +137,7 @@ def grouped_matmul(case: Case, inputs: tuple[Any, ...]) -> Call:
     x, w, sizes = inputs
     product = getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
     if product is None:
-        raise NotApplicable(f"PyTorch {torch.__version__} has no grouped_mm")
+        raise NotApplicableError(f"PyTorch {torch.__version__} has no grouped_mm")
     ends = torch.cumsum(sizes, 0, dtype=torch.int32)
     return lambda: product(x, w, offs=ends)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import peers_torch
 from .cases import Case
-from .contender import Contender, NotApplicable, Prepared
+from .contender import Contender, NotApplicableError, Prepared
 from .memory import Rotation
 from .ops_matmul import is_transposed, result_dtype, tile_table
 from .ops_rows import RMS_EPSILON
@@ -57,7 +57,7 @@ def _builder(make: Maker) -> Callable[[Case, Rotation], Prepared]:
             if best is None or taken < best[0]:
                 best = (taken, number)
         if best is None:
-            raise NotApplicable(refusal)
+            raise NotApplicableError(refusal)
         calls = [list(make(case, copy))[best[1]] for copy in tensors]
         return Prepared(lambda i: calls[i % len(calls)](), lambda: peers_torch.on_host(calls[0]()))
 
@@ -76,7 +76,7 @@ def _descriptor(tensor: Any, block: list[int]) -> Any:
 
     row_bytes = tensor.shape[-1] * tensor.element_size()
     if row_bytes % 16:
-        raise NotApplicable("rows start at addresses that 16 does not divide, and its tensor descriptors want that")
+        raise NotApplicableError("rows start at addresses that 16 does not divide: no tensor descriptors")
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block)
 
 

@@ -3,6 +3,8 @@
 Importing this needs triton.
 """
 
+# ruff: noqa: N803 (Triton's way to name constants)
+
 from __future__ import annotations
 
 import triton
@@ -10,7 +12,7 @@ import triton.language as tl
 
 
 @triton.jit
-def softmax(x, o, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def softmax(x, o, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """A row a program."""
     row = tl.program_id(0).to(tl.int64) * n
     columns = tl.arange(0, BLOCK)
@@ -20,7 +22,7 @@ def softmax(x, o, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # no
 
 
 @triton.jit
-def rms_norm(x, scale, o, n, EPSILON: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def rms_norm(x, scale, o, n, EPSILON: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """A row a program."""
     row = tl.program_id(0).to(tl.int64) * n
     columns = tl.arange(0, BLOCK)
@@ -31,7 +33,7 @@ def rms_norm(x, scale, o, n, EPSILON: tl.constexpr, BLOCK: tl.constexpr):  # typ
 
 
 @triton.jit
-def cross_entropy(x, labels, o, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def cross_entropy(x, labels, o, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """A row a program, a block of columns at a time."""
     number = tl.program_id(0)
     row = x + number.to(tl.int64) * n
@@ -60,7 +62,7 @@ def matmul(
     K: tl.constexpr,
     GROUP: tl.constexpr,
     IS_TRANSPOSED: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # noqa: N803, E501
+):  # type: ignore[no-untyped-def]
     """A tile a program, GROUP rows of tiles at a time; a, b and o are tensor descriptors."""
     number = tl.program_id(0)
     tiles_m, tiles_n = tl.cdiv(m, M), tl.cdiv(n, N)
@@ -71,7 +73,7 @@ def matmul(
     total = tl.zeros((M, N), dtype=tl.float32)
     for step in tl.range(0, k, K):
         left = a.load([row, step])
-        if IS_TRANSPOSED:
+        if IS_TRANSPOSED:  # noqa: SIM108 (chosen when it is compiled)
             right = b.load([column, step]).T
         else:
             right = b.load([step, column])
@@ -96,7 +98,7 @@ def _attend(
     N: tl.constexpr,
     D: tl.constexpr,
     IS_MASKED: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # noqa: N803, E501
+):  # type: ignore[no-untyped-def]
     """Steps over the keys from `first` up to `last`; `limit`: of each query the first key that it does not see."""
     for j in tl.range(first, last, N):
         scores = tl.dot(q, k.load([pair, j, 0]).reshape(N, D).T) * SCALE
@@ -128,7 +130,7 @@ def attention(
     N: tl.constexpr,
     D: tl.constexpr,
     CAUSAL: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # noqa: N803, E501
+):  # type: ignore[no-untyped-def]
     """A block of queries a program; q, k, v and o are tensor descriptors (heads of all batches, rows, d)."""
     row, head = tl.program_id(0) * M, tl.program_id(1)
     pair = head // heads * kv_heads + head % heads * kv_heads // heads
@@ -151,7 +153,7 @@ def attention(
 
 
 @triton.jit
-def grouped_matmul(group, start, end, x, w, o, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def grouped_matmul(group, start, end, x, w, o, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
     """A tile a program; group, start, end: a table of the tiles along the rows; x and w are tensor descriptors."""
     tile, column = tl.program_id(1), tl.program_id(0) * N
     number, row, stop = tl.load(group + tile), tl.load(start + tile), tl.load(end + tile)

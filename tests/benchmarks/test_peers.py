@@ -59,8 +59,8 @@ def test_pytorch_computes_what_the_reference_says(case: Case) -> None:
     assert error(case, found, dtype) <= 1
 
 
-# Triton's interpreter is chosen before its kernels are defined: a process for all cases.  It takes bfloat16 for integers
-# in products, and cuts where it should round: all cases are of float16 here.
+# Triton's interpreter is chosen before its kernels are defined: a process for all cases.  It takes bfloat16 for
+# integers in products, and cuts where it should round: all cases are of float16 here.
 _INTERPRETED = """
 import sys
 from pathlib import Path
