@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mosaic_gpu.launcher import register_launcher
     from mosaic_gpu.options import CompilerParams
     from mosaic_gpu.runtime.device_array import DeviceArray
+    from mosaic_gpu.tuning.autotune import autotune
 
 __all__ = [
     "CompiledKernel",
@@ -42,6 +43,7 @@ __all__ = [
     "SimulationError",
     "ToolError",
     "UnsupportedError",
+    "autotune",
     "compile",
     "install",
     "interpret",
@@ -55,6 +57,7 @@ _HOMES = {
     **dict.fromkeys(("CompiledKernel", "compile", "pallas_call", "trace_calls"), "api"),
     "CompilerParams": "options",
     "DeviceArray": "runtime.device_array",
+    "autotune": "tuning.autotune",
     "load_bundle": "bundle",
     "register_launcher": "launcher",
     "InterpretParams": "interpreter.params",

@@ -121,7 +121,7 @@ _LOCK = threading.Lock()
 
 def compilation_of(call: KernelCall) -> Compilation:
     """The compilation of `call`, made when it is first asked for."""
-    key = (call.name, call.grid_mapping, call.out_avals, call.input_output_aliases, call.options)
+    key = _key(call)
     with _LOCK:
         found = _COMPILATIONS.setdefault(call.jaxpr, {}).get(key)
     if found is None:
@@ -129,6 +129,17 @@ def compilation_of(call: KernelCall) -> Compilation:
         with _LOCK:
             found = _COMPILATIONS.setdefault(call.jaxpr, {}).setdefault(key, found)
     return found
+
+
+def adopt(call: KernelCall, ptx: Any, cubin: Any, seconds: Mapping[str, float]) -> Compilation:
+    """Makes what another process compiled the compilation of `call`, unless there is one."""
+    made = Compilation(ptx, _program(call, ptx), dict(seconds), _cubin=cubin)
+    with _LOCK:
+        return _COMPILATIONS.setdefault(call.jaxpr, {}).setdefault(_key(call), made)
+
+
+def _key(call: KernelCall) -> Any:
+    return (call.name, call.grid_mapping, call.out_avals, call.input_output_aliases, call.options)
 
 
 def _compile(call: KernelCall) -> Compilation:

@@ -34,7 +34,8 @@ for the result 128 * 256 * 2 / 64, together 50,176; so units = 262,144 cycles, 1
 
 What is left out: bank conflicts, partition camping, power limits, instruction caches, the order in which tiles are
 walked, sharing within clusters.  Loops of unknown length count `work.ASSUMED_TRIPS` trips, computed grid bounds
-ASSUMED_BOUND.  The numbers that are not in `lowering/throughput.py` are below; they are rounded and were not fitted to measurements.
+ASSUMED_BOUND.  The numbers that are not in `lowering/throughput.py` are below; they are rounded and were not fitted to
+measurements.
 """
 
 from __future__ import annotations
