@@ -20,7 +20,7 @@ from typing import Any
 from suite import machine, portable, report
 from suite.cases import Case, choose, read_cases
 from suite.contender import Contender
-from suite.measure import FULL, QUICK, measure
+from suite.measure import FULL, MISSING, QUICK, measure
 from suite.ours import ours
 
 from mosaic_gpu.errors import KernelError, MosaicGpuError, ToolError
@@ -145,6 +145,9 @@ def on_gpu(cases: Sequence[Case], content: dict[str, Any], peers: Sequence[str],
         contenders = _contenders(place, peers)
         content["peers"] = {c.name: c.missing or "runs" for c in contenders}
         print(f"{place.name}, {', '.join(f'{k} {v}' for k, v in content['versions'].items() if k in ('torch', 'jax'))}")
+        for contender in contenders:
+            if contender.missing:
+                print(f"missing: {contender.name}: {contender.missing}")
         print(report.HEAD)
         for case in cases:
             content["cases"].append(_measure(case, contenders, place, options.quick))
@@ -152,7 +155,7 @@ def on_gpu(cases: Sequence[Case], content: dict[str, Any], peers: Sequence[str],
                 report.write_json(options.json, content)
             _forget()
         content["gpu"]["nvidia_smi_after"] = machine.smi(place)
-    print(report.summary(content["cases"]))
+    print("\n" + report.summary(content["cases"]))
 
 
 def _measure(case: Case, contenders: Sequence[Contender], place: Device, quick: bool) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def _measure(case: Case, contenders: Sequence[Contender], place: Device, quick: 
         print(f"{case.name}: {error}", flush=True)
         return report.failed_case(case, error)
     print("\n" + report.describe(measured))
-    for row in measured.rows:
+    for row in (row for row in measured.rows if row.status != MISSING):
         print(report.line(row, measured), flush=True)
     return report.case_content(measured)
 

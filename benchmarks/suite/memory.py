@@ -61,14 +61,14 @@ def rotation(arrays: Sequence[Array], l2_bytes: int) -> Rotation:
 def _copy(array: DeviceArray) -> DeviceArray:
     made = DeviceArray(array.shape, array.dtype, array.device)
     if made.nbytes:
-        driver.call("cuMemcpyDtoD", made.pointer, array.pointer, made.nbytes)
+        driver.call("cuMemcpyDtoDAsync", made.pointer, array.pointer, made.nbytes, 0)
     return made
 
 
 def poison(array: DeviceArray) -> None:
     """Fills an array with ones in all bits: NaN as a float, so that what a kernel leaves out is found."""
     if array.nbytes:
-        driver.call("cuMemsetD8", array.pointer, 0xFF, array.nbytes)
+        driver.call("cuMemsetD8Async", array.pointer, 0xFF, array.nbytes, 0)
 
 
 def check_room(place: Device, wanted_bytes: int) -> None:

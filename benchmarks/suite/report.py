@@ -114,16 +114,14 @@ def write_plot(path: Path, content: dict[str, Any]) -> None:
 
 
 def summary(cases: Sequence[dict[str, Any]]) -> str:
-    """The last lines: what was left out and why, and whether our results are right."""
+    """The last lines: how many rows came to what, and whether our results are right."""
     rows = [(case["name"], row) for case in cases for row in case["contenders"]]
-    counts = {status: sum(row["status"] == status for _, row in rows) for status in (TIMED, WRONG, FAILED)}
-    missing = {row["contender"]: row["reason"] for _, row in rows if row["status"] == MISSING}
-    lines = [f"missing: {name}: {reason}" for name, reason in missing.items()]
-    refused = sum(row["status"] == NOT_APPLICABLE for _, row in rows)
-    lines.append(f"{counts[TIMED]} timed, {counts[WRONG]} wrong, {counts[FAILED]} failed, {refused} not applicable")
+    every = (TIMED, WRONG, FAILED, MISSING, NOT_APPLICABLE)
+    counts = {status: sum(row["status"] == status for _, row in rows) for status in every}
+    counted = ", ".join(f"{count} {status}" for status, count in counts.items())
     faults = [f"{name} ({row['status']})" for name, row in rows if row["contender"] == NAME and row["status"] != TIMED]
-    lines.append(f"{NAME}: " + (f"NOT right in {', '.join(faults)}" if faults else "every result is right"))
-    return "\n".join(lines)
+    verdict = f"NOT right in {', '.join(faults)}" if faults else "every result is right"
+    return f"rows: {counted}\n{NAME}: {verdict}"
 
 
 def is_right(cases: Sequence[dict[str, Any]]) -> bool:

@@ -147,6 +147,14 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  ENTER("cuMemGetInfo");
+  CONTEXT(context);
+  *free = *total = g.memory_bytes;
+  for (auto& [start, allocation] : g.memory) *free -= allocation.bytes;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
   ENTER("cuDeviceGetAttribute");
   if (device < 0 || device >= g.devices) return CUDA_ERROR_INVALID_DEVICE;
