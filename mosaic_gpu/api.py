@@ -20,7 +20,7 @@ from mosaic_gpu.runtime.device_array import is_on_gpu
 from mosaic_gpu.runtime.devices import device_count
 from mosaic_gpu.runtime.gpu import GpuCaller
 from mosaic_gpu.runtime.interface import Array, LoadedProgram, RunStats
-from mosaic_gpu.runtime.run import as_bound, run
+from mosaic_gpu.runtime.run import run
 from mosaic_gpu.runtime.simulated import SimulatedRuntime
 
 BACKEND = "mosaic_gpu"
@@ -120,7 +120,7 @@ class CompiledKernel:
         """
         leaves = jax.tree.leaves(operands)
         targets = None if out is None else jax.tree.leaves(out)
-        results = self._on_gpu(self._with_plain_bounds(leaves), targets, stream)
+        results = self._on_gpu(leaves, targets, stream)
         return results[0] if len(results) == 1 else tuple(results)
 
     def unload(self) -> None:
@@ -132,16 +132,9 @@ class CompiledKernel:
     def _on_gpu(self) -> GpuCaller:
         return GpuCaller(gpu_kernel(self._call, self._compilation))
 
-    def _with_plain_bounds(self, leaves: list[Any]) -> list[Any]:
-        """The operands, those bounds of the grid that the host holds as the kernel takes them."""
-        count = self._compilation.program.num_bounds
-        bounds = [b if is_on_gpu(b) else as_bound(np.asarray(b)) for b in leaves[:count]]
-        return [*bounds, *leaves[count:]]
-
     def _run_on_gpu(self, leaves: list[Any]) -> Any:
         """Arrays of the host in and out."""
-        arrays = self._with_plain_bounds([_as_operand(leaf) for leaf in leaves])
-        made = zip(self._on_gpu(arrays), self._compilation.program.results, strict=True)
+        made = zip(self._on_gpu([_as_operand(leaf) for leaf in leaves]), self._compilation.program.results, strict=True)
         results = [array.numpy().astype(type_.dtype, copy=False) for array, type_ in made]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -149,8 +142,8 @@ class CompiledKernel:
         """Runs the kernel on the simulator: the results, and what the run tells.
 
         Arguments:
-          operands: arrays of the kernel's operand types, or pytrees of them: bounds of the grid that are computed,
-            then operands for index maps, then inputs.
+          operands: arrays of the kernel's operand types, or pytrees of them: bounds of the grid that are computed (but
+            for those that the sizes of the arrays tell), then operands for index maps, then inputs.
           poison: a byte that fills the results before the run, in place of the usual values (NaN and so on).
 
         Raises:
@@ -161,7 +154,6 @@ class CompiledKernel:
         if self._loaded is None:
             self._loaded = SimulatedRuntime().load(program)
         arrays = [_as_operand(leaf) for leaf in jax.tree.leaves(operands)]
-        arrays[: program.num_bounds] = [as_bound(a) for a in arrays[: program.num_bounds]]
         return run(program, self._loaded, arrays, poison)
 
 
@@ -205,14 +197,22 @@ def trace_calls(fn: Callable[..., Any], *args: Any, target: str | None = None) -
     """Every kernel that `fn` calls on arguments like `args`, in program order, checked but not compiled."""
     jaxpr = jax.make_jaxpr(fn)(*args)
     equations = _pallas_calls(compat.open_jaxpr(jaxpr))
-    return [kernel_call(e.params, target, [v.aval for v in e.invars]) for e in equations]
+    return [
+        kernel_call(
+            equation.params,
+            target,
+            [v.aval for v in equation.invars],
+            compat.bound_sizes(owner, equation, equation.params["grid_mapping"].num_dynamic_grid_bounds),
+        )
+        for owner, equation in equations
+    ]
 
 
-def _pallas_calls(jaxpr: Any) -> Iterator[Any]:
-    """The `pallas_call` equations, those in inner jaxprs too."""
+def _pallas_calls(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
+    """The `pallas_call` equations, those in inner jaxprs too, each behind the jaxpr that it is in."""
     for equation in jaxpr.eqns:
         if equation.primitive is compat.pallas_call_p:
-            yield equation
+            yield jaxpr, equation
             continue
         for inner in compat.jaxpr_params(equation.params):
             yield from _pallas_calls(inner)

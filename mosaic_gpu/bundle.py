@@ -25,7 +25,7 @@ from mosaic_gpu.runtime.gpu import GpuCaller
 from mosaic_gpu.runtime.gpu_kernel import GpuKernel
 from mosaic_gpu.runtime.loaded import runs_on
 
-VERSION = 1
+VERSION = 2
 """Of the manifest; a bundle of another one is refused."""
 
 _FORMAT = "mosaic_gpu bundle"

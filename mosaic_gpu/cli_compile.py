@@ -15,6 +15,7 @@ from typing import Any
 from mosaic_gpu.errors import KernelError, MosaicGpuError, SourceLine
 
 _SHAPE = re.compile(r"(\w+)\[([\d,\s]*)\]")
+_SYMBOLIC_SHAPE = re.compile(r"(\w+)\[(.*[a-zA-Z_].*)\]")
 _DTYPES = {
     "bool": "bool", "pred": "bool", "i1": "bool",
     "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -51,10 +52,14 @@ def parse_shape(text: str) -> tuple[tuple[int, ...], str]:
 def _arguments(shapes: list[str]) -> list[Any]:
     """What stands for the arguments while JAX traces the function."""
     import jax
+    from jax import export
 
+    scope = export.SymbolicScope()
     arguments = []
     for text in shapes:
-        dimensions, dtype = parse_shape(text)
+        symbolic = _SYMBOLIC_SHAPE.fullmatch(text.strip())
+        dimensions, dtype = parse_shape(text) if symbolic is None else (_sizes(symbolic[2], scope), symbolic[1])
+        dtype = _DTYPES.get(dtype, dtype)
         if dtype in ("float64", "int64", "uint64"):
             jax.config.update("jax_enable_x64", True)  # the user asked for 64 bits by name
         try:
@@ -62,6 +67,19 @@ def _arguments(shapes: list[str]) -> list[Any]:
         except TypeError as error:
             raise KernelError(f"{text!r} names no dtype", expected=f"one of {', '.join(_DTYPES)}") from error
     return arguments
+
+
+def _sizes(text: str, scope: Any) -> tuple[Any, ...]:
+    """The sizes in a text such as "n, 2*n, 128"; a name means the same in all texts of a scope."""
+    from jax import export
+
+    try:
+        return tuple(export.symbolic_shape(text, scope=scope))
+    except ValueError as error:
+        hint = "names, numbers, +, -, *, and floordiv, mod, max, min of two"
+        raise KernelError(
+            f"[{text}] is no shape: {error}", expected="sizes such as n, 2*n + 1, 128", hint=hint
+        ) from error
 
 
 def _calls(options: argparse.Namespace) -> list[Any]:

@@ -12,24 +12,31 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from mosaic_gpu.checks import check_params
-from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.options import DEFAULT_TARGET, CompilerParams, lowering_options
 from mosaic_gpu.runtime.devices import default_target
 from mosaic_gpu.runtime.gpu_kernel import GpuKernel
 from mosaic_gpu.runtime.interface import ArrayType, Program
+from mosaic_gpu.runtime.sizes import Size
 
 if TYPE_CHECKING:
     from mosaic_gpu.lowering.pipeline import Observer
 
 
-def kernel_call(params: Mapping[str, Any], target: str | None = None, bounds: Sequence[Any] = ()) -> KernelCall:
+def kernel_call(
+    params: Mapping[str, Any],
+    target: str | None = None,
+    bounds: Sequence[Any] = (),
+    bound_sizes: tuple[str | None, ...] = (),
+) -> KernelCall:
     """The `KernelCall` of an equation's parameters, checked.
 
     Arguments:
       target: takes the place of the target in the compiler parameters.
       bounds: abstract values of the equation's operands; the first are the grid's bounds that are computed.
+      bound_sizes: see `KernelCall`.
 
     Raises:
       KernelError, UnsupportedError: a rule is broken (see `checks`); no IR was made.
@@ -47,6 +54,7 @@ def kernel_call(params: Mapping[str, Any], target: str | None = None, bounds: Se
         out_avals=tuple(params["out_avals"]),
         input_output_aliases=tuple(params["input_output_aliases"]),
         options=lowering_options(choices, parse_target(target).name, mapping.vmapped_dims, len(mapping.grid)),
+        bound_sizes=bound_sizes,
     )
 
 
@@ -85,17 +93,8 @@ class Compilation:
 
 
 def gpu_kernel(call: KernelCall, compilation: Compilation) -> GpuKernel:
-    """What the driver needs to run `call`, the cubin included.
-
-    Raises UnsupportedError where a size of its arrays is not known: inside `jax.jit` such a kernel runs.
-    """
+    """What the driver needs to run `call`, the cubin included."""
     program, launch = compilation.program, compilation.ptx.launch
-    if program.symbols:
-        raise UnsupportedError(
-            f"kernel {call.name!r} is compiled for arrays whose sizes are not known",
-            got=", ".join(map(str, program.symbols)),
-            hint="compile it for arrays of known sizes, or call it inside jax.jit",
-        )
     return GpuKernel(
         name=call.name,
         entry=launch.entry,
@@ -107,6 +106,8 @@ def gpu_kernel(call: KernelCall, compilation: Compilation) -> GpuKernel:
         operands=program.operands,
         results=program.results,
         aliases=program.aliases,
+        bound_sizes=program.bound_sizes,
+        symbols=program.symbols,
         tensor_maps=launch.tensor_maps,
         cluster=launch.cluster,
         programmatic=launch.programmatic,
@@ -139,7 +140,7 @@ def adopt(call: KernelCall, ptx: Any, cubin: Any, seconds: Mapping[str, float]) 
 
 
 def _key(call: KernelCall) -> Any:
-    return (call.name, call.grid_mapping, call.out_avals, call.input_output_aliases, call.options)
+    return (call.name, call.grid_mapping, call.out_avals, call.input_output_aliases, call.options, call.bound_sizes)
 
 
 def _compile(call: KernelCall) -> Compilation:
@@ -160,6 +161,7 @@ def _record(times: dict[str, float]) -> Observer:
 def _program(call: KernelCall, ptx: Any) -> Program:
     launch, inputs = ptx.launch, len(call.array_avals) - len(call.out_avals)
     bounds = (ArrayType((), np.dtype(np.int32)),) * call.num_bounds
+    bound_sizes = call.bound_sizes or (None,) * call.num_bounds
     arrays = tuple(_array_type(aval) for aval in call.array_avals)
     grid = launch.grid
     if grid[0] < 0:
@@ -174,8 +176,8 @@ def _program(call: KernelCall, ptx: Any) -> Program:
         operands=(*bounds, *arrays[:inputs]),
         results=arrays[inputs:],
         aliases=tuple((call.num_bounds + source, target) for source, target in call.input_output_aliases),
-        num_bounds=call.num_bounds,
-        symbols=call.symbols,
+        bound_sizes=tuple(None if size is None else Size(size) for size in bound_sizes),
+        symbols=tuple(Size(str(size)) for size in call.symbols),
         tensor_maps=launch.tensor_maps,
         cluster=launch.cluster,
         programmatic=launch.programmatic,
@@ -183,4 +185,5 @@ def _program(call: KernelCall, ptx: Any) -> Program:
 
 
 def _array_type(aval: Any) -> ArrayType:
-    return ArrayType(tuple(aval.shape), np.dtype(aval.dtype))
+    shape = tuple(Size(str(size)) if compat.is_symbolic(size) else int(size) for size in aval.shape)
+    return ArrayType(shape, np.dtype(aval.dtype))

@@ -154,7 +154,7 @@ def _lower_on_cpu(ctx: Any, *operands: Any, call: KernelCall, params: dict[str, 
 def _lower_on_cuda(ctx: Any, *operands: Any, call: KernelCall, params: dict[str, Any]) -> list[Any]:
     compilation = _compiled(call, params)
     if not all(compilation.program.grid):
-        untouched = functools.partial(_untouched_results, compilation.program.results, dict(call.aliases))
+        untouched = functools.partial(_untouched_results, tuple(ctx.avals_out), dict(call.aliases))
         return compat.lower_function(untouched, ctx, operands)
     if compat.backend_platform(ctx) in _GPU_BACKENDS and not register_if_built():
         raise missing_launcher()
@@ -191,7 +191,7 @@ def _with_full_grid(call: KernelCall, compilation: Compilation) -> Program:
     return dataclasses.replace(program, grid=(blocks, 1, 1))
 
 
-def _untouched_results(results: Sequence[ArrayType], aliases: dict[int, int], *operands: Any) -> list[Any]:
+def _untouched_results(results: Sequence[Any], aliases: dict[int, int], *operands: Any) -> list[Any]:
     """The results of a kernel whose grid is empty: no launch, and the same values as on the simulator."""
     aliased = {result: operands[operand] for operand, result in aliases.items()}
     return [

@@ -44,6 +44,15 @@ def wrong(x):
     m, n = x.shape
     return x
 
+def rows(x, y):
+    def kernel(x_ref, y_ref, o_ref):
+        o_ref[...] = x_ref[...] + y_ref[0].astype(jnp.float32)
+    block, first = pl.BlockSpec((4, 16), lambda i: (i, 0)), pl.BlockSpec((1,), lambda i: (i,))
+    return pl.pallas_call(
+        kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(pl.cdiv(x.shape[0], 4),),
+        in_specs=[block, first], out_specs=block, compiler_params=mosaic_gpu.CompilerParams(),
+    )(x, y)
+
 class Holder:
     double = staticmethod(double)
 
@@ -106,6 +115,19 @@ def test_a_shape_is_a_dtype_and_dimensions(text: str, expected: tuple[tuple[int,
 def test_what_is_no_shape_is_the_users_error(text: str) -> None:
     with pytest.raises(KernelError, match="is no shape"):
         parse_shape(text)
+
+
+def test_a_size_may_be_a_name(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", f"{kernels}:rows", "--shape", "f32[n, 16]", "bf16[2*n]", "--emit", "dialect"]) == 0
+    printed = capsys.readouterr().out
+    assert "tensor<2147483647x16xf32>" in printed
+    assert "tensor<2147483647xbf16>" in printed
+
+
+def test_a_size_that_is_no_expression_is_the_users_error(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    errors = _fails(capsys, "compile", f"{kernels}:double", "--shape", "f32[n+,16]")
+    assert "KernelError: [n+,16] is no shape" in errors
+    assert "sizes such as n, 2*n + 1, 128" in errors
 
 
 def test_a_function_is_found_by_its_dotted_name(kernels: Path) -> None:

@@ -99,21 +99,18 @@ def symbolic_sizes(ctx: Any, sizes: Sequence[Any]) -> list[Any]:
     return list(mlir.eval_dynamic_shape_as_vals(ctx, tuple(sizes)))
 
 
-def solve_sizes(shapes: Sequence[Sequence[Any]], actual: Sequence[Sequence[int]]) -> dict[str, int]:
-    """The dimension variables that stand alone somewhere in `shapes`, by the `actual` shapes of the same arrays."""
-    pairs = [pair for s, a in zip(shapes, actual, strict=True) if len(s) == len(a) for pair in zip(s, a, strict=True)]
-    named = [(size._to_var(), number) for size, number in pairs if is_symbolic(size)]
-    return {name: int(number) for name, number in reversed(named) if name is not None}
-
-
-def size_at(size: Any, variables: Mapping[str, int]) -> int:
-    """A size, where dimension variables have these values.  Raises KeyError for a variable that has none."""
-    return int(size._evaluate(dict(variables))) if is_symbolic(size) else int(size)
-
-
 def whole_reference(aval: Any) -> Any:
     """The abstract value of a reference to a whole array."""
     return state_types.AbstractRef(core.ShapedArray(aval.shape, aval.dtype), pallas_core.MemorySpace.ANY)
+
+
+def bound_sizes(jaxpr: Any, equation: Any, count: int) -> tuple[str | None, ...]:
+    """For each of the first `count` operands of an equation the expression of dimension variables that it is, as text.
+
+    None for one that is something else.
+    """
+    sizes = {e.outvars[0]: str(e.params["dim"]) for e in jaxpr.eqns if e.primitive.name == "dim_as_value"}
+    return tuple(None if isinstance(v, core.Literal) else sizes.get(v) for v in equation.invars[:count])
 
 
 def is_symbolic(size: Any) -> bool:

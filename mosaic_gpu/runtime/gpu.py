@@ -16,7 +16,10 @@ from mosaic_gpu.runtime.devices import Device, current_device, device
 from mosaic_gpu.runtime.dtypes import name_of
 from mosaic_gpu.runtime.gpu_kernel import POINTER_ALIGNMENT, GpuKernel
 from mosaic_gpu.runtime.interface import ArrayType
+from mosaic_gpu.runtime.known_sizes import KnownSizes, given_types, known_sizes
 from mosaic_gpu.runtime.loaded import LoadedKernel
+from mosaic_gpu.runtime.run import as_bound
+from mosaic_gpu.runtime.scalars import address_of
 
 
 class GpuCaller:
@@ -40,56 +43,65 @@ class GpuCaller:
           KernelError: an array does not fit: its shape, dtype, strides, alignment or GPU.
           ToolError: the driver refuses.
         """
-        kernel = self.kernel
-        _check_count("operands", operands, kernel.operands, kernel.name)
+        _check_count("operands", operands, given_types(self.kernel), self.kernel.name)
         first = next((a for a in operands if is_on_gpu(a)), None)
         number = _current_stream(first) if stream is None else stream_number(stream)
         views = [view_of(a, number) for a in operands]
-        place = next((device(v.device) for v in views if v is not None), None) or current_device()
+        shapes = [np.shape(a) if v is None else v.shape for a, v in zip(operands, views, strict=True)]
+        known = known_sizes(self.kernel, shapes)
+        operands, views = known.with_bounds(operands), known.with_bounds(views)
+        place = next((device(v.device) for v in views if isinstance(v, View)), None) or current_device()
         with place.active():
-            given = self._operands(operands, views, place, number)
-            results, targets = self._results(given, operands, out, first, place, number)
+            given = self._operands(operands, views, known.operands, place, number)
+            results, targets = self._results(given, operands, known.results, out, first, place, number)
             for view in (*given, *targets):
                 if view.stream:
                     wait(view.stream, number)
-            self._launch(given, targets, place, number)
+            self._launch(given, targets, known, place, number)
         for result in results:
             if isinstance(result, DeviceArray):
                 result.stream = number
         return [_as_library_of(first, r) for r in results]
 
-    def _launch(self, given: Sequence[View], targets: Sequence[View], place: Device, stream: int) -> None:
+    def _launch(
+        self, given: Sequence[View], targets: Sequence[View], known: KnownSizes, place: Device, stream: int
+    ) -> None:
         if 0 in self.kernel.grid:
-            self._write_untouched(targets, stream)
+            self._write_untouched(targets, known.results, stream)
             return
         if place.ordinal not in self._loaded:
             self._loaded[place.ordinal] = loaded.load(self.kernel, place)
-        self._loaded[place.ordinal].launch([v.pointer for v in (*given, *targets)], stream)
+        pointers = [v.pointer for v in (*given, *targets)]
+        bounds = len(known.bounds)
+        pointers[bounds:bounds] = [address_of(number, place) for number in known.symbols]
+        self._loaded[place.ordinal].launch(pointers, stream)
 
     def _operands(
-        self, operands: Sequence[Any], views: Sequence[View | None], place: Device, stream: int
+        self, operands: Sequence[Any], views: Sequence[Any], types: Sequence[ArrayType], place: Device, stream: int
     ) -> list[View]:
         """Each operand as a view that fits; those of the host are copied to the GPU."""
         checked = []
-        for i, (array, view, type_) in enumerate(zip(operands, views, self.kernel.operands, strict=True)):
-            if view is None:
-                view = _copied(array, type_, place, stream, f"operand {i} of kernel {self.kernel.name!r}")
-            _check_view(view, type_, place, "operand", i, self.kernel.name)
+        bounds, told = len(self.kernel.bound_sizes), sum(size is not None for size in self.kernel.bound_sizes)
+        for i, (array, view, type_) in enumerate(zip(operands, views, types, strict=True)):
+            if not isinstance(view, View):
+                name = f"operand {i - told} of kernel {self.kernel.name!r}"
+                view = _bound(array, place) if i < bounds else _copied(array, type_, place, stream, name)
+            _check_view(view, type_, place, "operand", i - told, self.kernel.name)
             checked.append(view)
         return checked
 
     def _results(
-        self, given: Sequence[View], operands: Sequence[Any], out: Sequence[Any] | None, first: Any, place: Device,
-        stream: int,
+        self, given: Sequence[View], operands: Sequence[Any], types: Sequence[ArrayType], out: Sequence[Any] | None,
+        first: Any, place: Device, stream: int,
     ) -> tuple[list[Any], list[View]]:  # fmt: skip
         """The arrays that are returned, and the memory they are."""
         kernel = self.kernel
         if out is not None:
-            _check_count("arrays to write results to", out, kernel.results, kernel.name)
+            _check_count("arrays to write results to", out, types, kernel.name)
         aliased = {result: operand for operand, result in kernel.aliases}
         arrays: list[Any] = []
         views: list[View] = []
-        for i, type_ in enumerate(kernel.results):
+        for i, type_ in enumerate(types):
             if i in aliased:
                 view = given[aliased[i]]
                 arrays.append(view.owner if isinstance(view.owner, DeviceArray) else operands[aliased[i]])
@@ -106,10 +118,10 @@ class GpuCaller:
             views.append(view)
         return arrays, views
 
-    def _write_untouched(self, targets: Sequence[View], stream: int) -> None:
+    def _write_untouched(self, targets: Sequence[View], types: Sequence[ArrayType], stream: int) -> None:
         """An empty grid: no launch, and the same values as on the simulator."""
         aliased = {result for _, result in self.kernel.aliases}
-        for i, (view, type_) in enumerate(zip(targets, self.kernel.results, strict=True)):
+        for i, (view, type_) in enumerate(zip(targets, types, strict=True)):
             value = uninitialised(type_)
             if i not in aliased and value.nbytes:
                 driver.call("cuMemcpyHtoDAsync", view.pointer, value.ctypes.data, value.nbytes, stream)
@@ -181,6 +193,12 @@ def _copied(array: Any, type_: ArrayType, place: Device, stream: int, name: str)
         )
     copy = DeviceArray.of(host.astype(type_.memory_dtype, copy=False), place)
     return View(copy.pointer, type_.shape, copy.dtype, True, place.ordinal, 0, copy)
+
+
+def _bound(bound: Any, place: Device) -> View:
+    """A bound of the grid that the host holds."""
+    number = int(as_bound(np.asarray(bound)))
+    return View(address_of(number, place), (), np.dtype(np.int32), True, place.ordinal, 0, None)
 
 
 def _is_capturing(stream: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
 from mosaic_gpu.runtime.dtypes import name_of
+from mosaic_gpu.runtime.sizes import Size
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -18,10 +19,15 @@ _NARROW = {"int4": np.dtype(np.int8), "uint4": np.dtype(np.uint8)}
 
 @dataclass(frozen=True)
 class ArrayType:
-    """Shape and dtype of a whole array that a kernel takes or gives; a size may be symbolic (JAX's export)."""
+    """Shape and dtype of a whole array that a kernel takes or gives; a size may be a `Size`."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: np.dtype[Any]
+
+    def at(self, variables: Mapping[str, int]) -> ArrayType:
+        """The type where dimension variables have these values; KeyError for one that has none."""
+        sizes = (size.at(variables) if isinstance(size, Size) else size for size in self.shape)
+        return ArrayType(tuple(sizes), self.dtype)
 
     @property
     def memory_dtype(self) -> np.dtype[Any]:
@@ -42,7 +48,8 @@ class Program:
       shared_bytes: dynamic shared memory a block.
       operands, results: the arrays.
       aliases: pairs (operand, result) that are one memory.
-      num_bounds: how many of the operands, the first ones, are bounds of the grid (int32).
+      bound_sizes: one for each bound of the grid among the operands (int32, the first ones): the expression that it is,
+        or None where only the caller knows it.
       symbols: sizes in the arrays' shapes that are not known; the entry gets each as an int32 of rank 0, behind the
         bounds.
       tensor_maps: of the entry's parameters behind the pointers, in order.
@@ -59,8 +66,8 @@ class Program:
     operands: tuple[ArrayType, ...]
     results: tuple[ArrayType, ...]
     aliases: tuple[tuple[int, int], ...]
-    num_bounds: int = 0
-    symbols: tuple[Any, ...] = ()
+    bound_sizes: tuple[Size | None, ...] = ()
+    symbols: tuple[Size, ...] = ()
     tensor_maps: tuple[TensorMapFacts, ...] = ()
     cluster: tuple[int, int, int] = (1, 1, 1)
     programmatic: bool = False

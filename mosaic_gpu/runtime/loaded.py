@@ -69,7 +69,9 @@ class LoadedKernel:
                 raise
         self._encoders = [MapEncoder(facts, self._about) for facts in kernel.tensor_maps]
         self._sizes = (*self.grid, *kernel.block, kernel.shared_bytes)
-        self._memory = _Parameters(len(kernel.operands) + len(kernel.results), len(self._encoders))
+        self._memory = _Parameters(
+            len(kernel.operands) + len(kernel.symbols) + len(kernel.results), len(self._encoders)
+        )
 
     def _allow_shared_bytes(self) -> None:
         cuda, wanted = driver.bindings(), self.kernel.shared_bytes
@@ -120,7 +122,9 @@ class LoadedKernel:
     def launch(self, pointers: Sequence[int], stream: int) -> None:
         """Enqueues the kernel on `stream`; the device's context is current.
 
-        `pointers`: addresses of the operands, then of the results.  Raises ToolError where the driver refuses.
+        `pointers`: one for each pointer among the kernel's parameters (see `GpuKernel`).
+
+        Raises ToolError where the driver refuses.
         """
         if 0 in self.grid:
             return

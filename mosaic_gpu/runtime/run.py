@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from mosaic_gpu.errors import KernelError
-from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.runtime.buffers import GuardedArray, uninitialised
 from mosaic_gpu.runtime.interface import Array, ArrayType, LoadedProgram, Program, RunStats
+from mosaic_gpu.runtime.known_sizes import given_types, known_sizes
 
 
 def run(
@@ -23,46 +22,37 @@ def run(
 
     Raises KernelError where `operands` are not of the program's types.
     """
-    program, sizes = _with_known_sizes(program, operands)
-    _check_operands(program, operands)
-    inputs = [
-        GuardedArray(a.astype(t.memory_dtype, copy=False)) for a, t in zip(operands, program.operands, strict=True)
-    ]
+    _check_count(program, operands)
+    known = known_sizes(program, [a.shape for a in operands])
+    bounds = len(program.bound_sizes)
+    arrays = known.with_bounds(operands)
+    arrays[:bounds] = [as_bound(np.asarray(bound)) for bound in arrays[:bounds]]
+    _check_operands(program.name, arrays, known.operands)
+    inputs = [GuardedArray(a.astype(t.memory_dtype, copy=False)) for a, t in zip(arrays, known.operands, strict=True)]
     aliased = {result: inputs[operand] for operand, result in program.aliases}
-    outputs = [aliased.get(i) or GuardedArray(uninitialised(t, poison)) for i, t in enumerate(program.results)]
+    outputs = [aliased.get(i) or GuardedArray(uninitialised(t, poison)) for i, t in enumerate(known.results)]
     stats = RunStats()
     if all(program.grid):
         memory = [guarded.array for guarded in (*inputs, *outputs)]
-        stats = loaded.launch([*memory[: program.num_bounds], *sizes, *memory[program.num_bounds :]])
+        sizes = [np.asarray(number, np.int32) for number in known.symbols]
+        stats = loaded.launch([*memory[:bounds], *sizes, *memory[bounds:]])
     for kind, arrays in (("operand", inputs), ("result", outputs)):
         for i, guarded in enumerate(arrays):
             guarded.check(f"{kind} {i} of kernel {program.name}")
-    return [_narrow(g.array, t) for g, t in zip(outputs, program.results, strict=True)], stats
-
-
-def _with_known_sizes(program: Program, operands: Sequence[Array]) -> tuple[Program, list[Array]]:
-    """The program for arrays of the operands' sizes, and the values of its symbolic ones."""
-    if not program.symbols or len(operands) != len(program.operands):
-        return program, []
-    variables = compat.solve_sizes([t.shape for t in program.operands], [a.shape for a in operands])
-
-    def known(type_: ArrayType) -> ArrayType:
-        return ArrayType(tuple(compat.size_at(size, variables) for size in type_.shape), type_.dtype)
-
-    try:
-        sizes = [as_bound(np.asarray(compat.size_at(size, variables))) for size in program.symbols]
-        types = [tuple(known(t) for t in side) for side in (program.operands, program.results)]
-    except KeyError as error:
-        raise KernelError(
-            f"the sizes of the arrays do not tell dimension variable {error} of kernel {program.name!r}",
-            got=[a.shape for a in operands],
-            expected=[t.shape for t in program.operands],
-        ) from None
-    return dataclasses.replace(program, operands=types[0], results=types[1]), sizes
+    return [_narrow(g.array, t) for g, t in zip(outputs, known.results, strict=True)], stats
 
 
 def as_bound(value: Array) -> Array:
-    """A bound of a grid (one integer of any dtype) as the kernel takes it: an int32 of rank 0; far ones saturate."""
+    """A bound of a grid (one integer of any dtype) as the kernel takes it: an int32 of rank 0; far ones saturate.
+
+    Raises KernelError for anything else.
+    """
+    if value.size != 1 or not np.issubdtype(value.dtype, np.integer):
+        raise KernelError(
+            "a bound of the grid is not an integer",
+            got=f"{value.dtype}{list(value.shape)}",
+            expected="an int, or an array of one integer",
+        )
     return np.asarray(max(-1, min(int(value.reshape(())), 2**31 - 1)), np.int32)
 
 
@@ -70,17 +60,20 @@ def _narrow(array: Array, type_: ArrayType) -> Array:
     return np.ascontiguousarray(array).reshape(type_.shape).astype(type_.dtype, copy=False)
 
 
-def _check_operands(program: Program, operands: Sequence[Array]) -> None:
-    if len(operands) != len(program.operands):
+def _check_count(program: Program, operands: Sequence[Array]) -> None:
+    if len(operands) != len(given_types(program)):
         raise KernelError(
             f"kernel {program.name!r} was given the wrong number of arrays",
             got=len(operands),
-            expected=len(program.operands),
+            expected=len(given_types(program)),
         )
-    for i, (array, type_) in enumerate(zip(operands, program.operands, strict=True)):
+
+
+def _check_operands(name: str, arrays: Sequence[Array], types: Sequence[ArrayType]) -> None:
+    for i, (array, type_) in enumerate(zip(arrays, types, strict=True)):
         if array.shape != type_.shape or array.dtype != type_.dtype:
             raise KernelError(
-                f"array {i} does not fit kernel {program.name!r}",
+                f"array {i} does not fit kernel {name!r}",
                 got=f"{array.dtype}{list(array.shape)}",
                 expected=f"{type_.dtype}{list(type_.shape)}",
                 hint="compile the kernel again for arrays of these shapes and dtypes",

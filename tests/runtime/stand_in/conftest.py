@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from mosaic_gpu.runtime import scalars
+from mosaic_gpu.runtime.devices import device
 from tests.support.stand_in import VARIABLE, Driver, install
 
 collect_ignore_glob = [] if os.environ.get(VARIABLE) else ["test_*.py"]
@@ -26,6 +28,7 @@ def quick_collection() -> None:
 def driver() -> Iterator[Driver]:
     """The stand-in; a test that leaves a stream, an event, a graph, memory or a context behind fails."""
     stand_in = install()
+    scalars.address_of(0, device(0))  # a memory that stays
     gc.collect()
     before = {kind: stand_in.count(kind) for kind in _KINDS}
     stand_in.launches.clear()

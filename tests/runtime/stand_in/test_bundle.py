@@ -32,6 +32,19 @@ def scale(x, y):
     return pl.pallas_call(lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] + 1), out,
                           compiler_params=mosaic_gpu.CompilerParams(), name="shift")(z)
 """
+ROWS = """
+import jax, jax.numpy as jnp
+import mosaic_gpu
+from jax.experimental import pallas as pl
+
+def rows(x, y):
+    def kernel(x_ref, y_ref, o_ref):
+        o_ref[...] = x_ref[...] + y_ref[0]
+    block, first = pl.BlockSpec((4, 40), lambda i: (i, 0)), pl.BlockSpec((1,), lambda i: (i,))
+    return pl.pallas_call(kernel, jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(pl.cdiv(x.shape[0], 4),),
+                          in_specs=[block, first], out_specs=block, compiler_params=mosaic_gpu.CompilerParams(),
+                          name="rows")(x, y)
+"""
 X = np.random.default_rng(5).normal(size=(3, 40)).astype(np.float32)
 
 
@@ -106,6 +119,18 @@ def test_the_variant_for_the_gpu_at_hand_is_taken(driver: Driver, folder: Path) 
     device.cache_clear()
 
 
+def test_one_bundle_serves_all_sizes(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(ROWS)
+    out = tmp_path / "rows.bundle"
+    assert main(["bundle", f"{tmp_path}/rows.py:rows", "--shapes", "f32[n,40]", "f32[2*n]", "-o", str(out)]) == 0
+    rows = _known(driver, out)["rows"]
+    for n in (1, 9, 30):
+        x, y = np.random.default_rng(n).normal(size=(n, 40)).astype(np.float32), np.ones(2 * n, np.float32)
+        np.testing.assert_array_equal(rows(x, y), x + 1)
+    with pytest.raises(KernelError, match=r"kernel 'rows' disagree\n  got: operand 1 of shape \[61\]\n .*n = 30"):
+        rows(x, np.ones(61, np.float32))
+
+
 def test_results_go_to_given_arrays(driver: Driver, folder: Path) -> None:
     out = DeviceArray(X.shape, X.dtype)
     assert _known(driver, folder)["shift"](DeviceArray.of(X), out=out) is out
@@ -151,8 +176,8 @@ def test_a_changed_manifest_is_refused(folder: Path) -> None:
 def test_another_version_is_refused_by_name(folder: Path) -> None:
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "version": 2, "made_by": "9.9"}))
-    with pytest.raises(UnsupportedError, match=r"got: version 2, made by mosaic-gpu 9\.9\n  expected: version 1"):
+    path.write_text(json.dumps({**content, "version": 3, "made_by": "9.9"}))
+    with pytest.raises(UnsupportedError, match=r"got: version 3, made by mosaic-gpu 9\.9\n  expected: version 2"):
         mosaic_gpu.load_bundle(folder)
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
@@ -160,6 +161,86 @@ def test_computed_bounds_launch_as_many_blocks_as_run_at_once(driver: Driver) ->
     assert grid[0] % 3 == 0
     assert 3 <= grid[0] <= 3 * 32
     device.cache_clear()
+
+
+def rows_doubled(x: Any, y: Any) -> Any:
+    """2 x + y in blocks of 4 rows, for any number of rows."""
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = 2 * x_ref[...] + y_ref[...]
+
+    block = pl.BlockSpec((4, 16), lambda i: (i, 0))
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    options = {"grid": (pl.cdiv(x.shape[0], 4),), "in_specs": [block, block], "out_specs": block}
+    return pl.pallas_call(kernel, out, compiler_params=mosaic_gpu.CompilerParams(), name="rows", **options)(x, y)
+
+
+def of_any_size(driver: Driver) -> Any:
+    rows = jax.ShapeDtypeStruct(export.symbolic_shape("n, 16"), np.float32)
+    kernel = mosaic_gpu.compile(rows_doubled, rows, rows)
+    driver.add(kernel.cubin, kernel.ptx)
+    return kernel
+
+
+def test_one_kernel_takes_arrays_of_all_sizes(driver: Driver) -> None:
+    kernel = of_any_size(driver)
+    before = driver.count("cuModuleLoadData")
+    for n in (1, 4, 13, 64):
+        x = np.random.default_rng(n).normal(size=(n, 16)).astype(np.float32)
+        result = kernel.launch(DeviceArray.of(x), DeviceArray.of(x[::-1].copy()))
+        assert result.shape == (n, 16)
+        np.testing.assert_array_equal(result.numpy(), 2 * x + x[::-1])
+        np.testing.assert_array_equal(kernel(x, x), 2 * x + x)
+    assert driver.count("cuModuleLoadData") <= before + 1
+
+
+def test_sizes_that_disagree_are_refused_before_the_launch(driver: Driver) -> None:
+    kernel = of_any_size(driver)
+    x, y = DeviceArray.of(np.zeros((5, 16), np.float32)), DeviceArray.of(np.zeros((6, 16), np.float32))
+    with pytest.raises(KernelError, match=r"disagree\n  got: operand 1 of shape \[6, 16\]\n .*\[n, 16\] where n = 5"):
+        kernel.launch(x, y)
+    with pytest.raises(
+        KernelError, match=r"result 0 of kernel 'rows' has another type.*\n.*\n  expected: float32\[5, 16\]"
+    ):
+        kernel.launch(x, x, out=y)
+    assert driver.launches == []
+
+
+def test_a_kernel_for_all_sizes_is_captured_with_the_sizes_at_hand(driver: Driver) -> None:
+    _enter()
+    kernel = of_any_size(driver)
+    values = np.random.default_rng(0).normal(size=(23, 16)).astype(np.float32)  # a size that no other test has
+    x, out = DeviceArray.of(values), DeviceArray(values.shape, values.dtype)
+    stream = cuda.call("cuStreamCreate", 0)  # one that waits for the default stream
+    cuda.call("cuStreamBeginCapture", stream, cuda.bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)
+    kernel.launch(x, x, out=out, stream=stream)
+    graph = cuda.call("cuStreamEndCapture", stream)
+    executable = cuda.call("cuGraphInstantiate", graph, 0)
+    for factor in (1, 2):
+        x.fill(values * factor)
+        cuda.call("cuGraphLaunch", executable, stream)
+        cuda.call("cuStreamSynchronize", stream)
+        np.testing.assert_allclose(out.numpy(), values * factor * 3, rtol=1e-6)
+    cuda.call("cuGraphExecDestroy", executable)
+    cuda.call("cuGraphDestroy", graph)
+    cuda.call("cuStreamDestroy", stream)
+
+
+def test_bounds_that_are_no_integers_are_refused(driver: Driver) -> None:
+    def rows(n: Any, x: Any) -> Any:
+        def kernel(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...] + 1
+
+        spec = pl.BlockSpec((1, 64), lambda i: (i, 0))
+        params = mosaic_gpu.CompilerParams()
+        options = {"grid": (n,), "in_specs": [spec], "out_specs": spec, "compiler_params": params}
+        return pl.pallas_call(kernel, jax.ShapeDtypeStruct(x.shape, x.dtype), **options)(x)
+
+    x = np.tile(X, (4, 1))
+    kernel = compiled(driver, rows, np.int32(4), x)
+    for bound in (2.5, np.ones(2, np.int32)):
+        with pytest.raises(KernelError, match="a bound of the grid is not an integer"):
+            kernel.launch(bound, DeviceArray.of(x))
 
 
 @pytest.mark.parametrize("kind", ["interface", "dlpack"])

@@ -27,7 +27,7 @@ CUresult allocate(CUdeviceptr* pointer, size_t bytes, CUcontext context) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   size_t used = 0;
   for (auto& [start, allocation] : g.memory) used += allocation.bytes;
-  if (bytes > g.memory_bytes - used) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (used + bytes > g.memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   std::memset(memory, kPoison, bytes);
   *pointer = reinterpret_cast<CUdeviceptr>(memory);
