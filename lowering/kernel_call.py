@@ -19,8 +19,8 @@ class KernelCall:
       out_avals: shapes and dtypes of the outputs (whole arrays).
       input_output_aliases: pairs (input, output) that are one array; index operands count as inputs here.
       options: the user's choices.
-      bound_sizes: what each computed bound of the grid is as an expression of dimension variables, as text; None where it
-        is something else, or where nobody asks.  Decides nothing of the code.
+      bound_sizes: what each computed bound of the grid is as an expression of dimension variables, as text; None where
+        it is something else, or where nobody asks.  Decides nothing of the code.
     """
 
     name: str
