@@ -17,10 +17,9 @@ from mosaic_gpu.cache import VARIABLE, DiskCache
 from tests.support.stand_in import ROOT
 
 ROUNDS = 100
-_SECONDS = 90.0  # a slow machine does fewer rounds, and at least this many:
-_LEAST_ROUNDS = 20
 
-# Compiles kernels into the cache for ever.  It imports what is slow once and forks for each round: a child is killed.
+# Forks a child for each round, which compiles kernels into the cache and runs them, and may be killed.  It compiles and
+# runs one itself before, without a cache: what is slow the first time is done once.
 _WORKER = """
 import os, signal, sys
 import jax
@@ -36,19 +35,20 @@ def add(n):
     out = jax.ShapeDtypeStruct((32,), jnp.float32)
     return pl.pallas_call(kernel, out, compiler_params=mosaic_gpu.CompilerParams(), name=f"add{n}")
 
-def work():
-    for n in range(3):
+def work(numbers):
+    for n in numbers:
         x = np.arange(32, dtype=np.float32)
         compiled = mosaic_gpu.compile(add(n), x)
         assert compiled.cubin[:4] == b"\\x7fELF"
         np.testing.assert_array_equal(compiled(x), x + n)
 
+work([100])
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
         os.environ["MOSAIC_GPU_CACHE_DIR"] = line.strip()
         try:
-            work()
+            work(range(3))
         except BaseException as error:
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)
@@ -89,19 +89,15 @@ class Worker:
         return errors
 
 
-@pytest.mark.timeout(600)
 def test_two_processes_killed_at_random_moments_leave_the_cache_valid(tmp_path: Path) -> None:
     draw = random.Random(0)
     workers = [Worker(), Worker()]
-    start = time.monotonic()
     killed = done = 0
     for i in range(ROUNDS):
-        if i >= _LEAST_ROUNDS and time.monotonic() - start > _SECONDS:
-            break
         cache = tmp_path / f"cache{i // 10}"  # ten rounds share what they leave
         children = [worker.start(cache) for worker in workers]
         for child in draw.sample(children, draw.randint(0, 2)):
-            time.sleep(draw.uniform(0, 0.2))
+            time.sleep(draw.uniform(0, 0.15))
             with contextlib.suppress(ProcessLookupError):  # it was quicker
                 os.kill(child, signal.SIGKILL)
         statuses = [worker.finish() for worker in workers]
@@ -111,8 +107,8 @@ def test_two_processes_killed_at_random_moments_leave_the_cache_valid(tmp_path: 
         _check_entries(cache)
     for worker in workers:
         assert worker.stop() == ""
-    assert killed > 0
-    assert done > 0
+    assert killed >= ROUNDS // 4
+    assert done >= ROUNDS // 4
 
 
 def _check_entries(cache: Path) -> None:
