@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mosaic_gpu.api import CompiledKernel
 from mosaic_gpu.errors import KernelError, ToolError
 from mosaic_gpu.kernel import adopt
-from mosaic_gpu.lowering.targets import Target
+from mosaic_gpu.lowering.targets import Target, parse_target
 from mosaic_gpu.lowering.throughput import Throughput, throughput_of
 from mosaic_gpu.runtime.devices import Device, current_device, device_count
 from mosaic_gpu.runtime.peaks import throughput_of_device
@@ -63,12 +63,17 @@ def autotune(
 
     Raises:
       KernelError: an argument is wrong, or no configuration is left; the message says for each why.
+      UnsupportedError: the target is not supported; or a kernel is called inside a loop, and is to be measured.
       ToolError: a kernel faulted on the GPU.
     """
+    if target is not None:
+        target = parse_target(target).name
     configs = _configurations(space)
     count = _workers(workers, len(configs))
     if not time_limit > 0:
         raise KernelError("time_limit is out of range", got=time_limit, expected="more than 0 seconds")
+    if repeats < 1:
+        raise KernelError("repeats is out of range", got=repeats, expected="at least 1")
 
     def bar(items: Sequence[Any], what: str) -> Iterable[Any]:
         shown: Iterable[Any] = tqdm(items, desc=f"autotune: {what}", disable=not progress, leave=False)
@@ -76,7 +81,7 @@ def autotune(
 
     with Pool(count, time_limit) as pool:
         drafts = compile_all(make_kernel, configs, args, target, pool, bar)
-    tried = [_Trial(draft, _judged(draft)) for draft in drafts]
+    tried = _spilling_where_nothing_else_is_left([_Trial(draft, _judged(draft)) for draft in drafts])
     gpu = _gpu(tried)
     manner = Manner(repeats, cold_l2, cache, check)
     peaks = None if gpu is None else throughput_of_device(gpu)
@@ -141,6 +146,16 @@ def _judged(draft: Draft) -> Candidate:
     if spilled:
         return replace(candidate, status="spills", why=f"{spilled} bytes of registers go through memory")
     return candidate
+
+
+def _spilling_where_nothing_else_is_left(tried: list[_Trial]) -> list[_Trial]:
+    """The trials; where all that would run spills, that is no reason to leave it out."""
+    if any(t.candidate.status == "estimated" for t in tried):
+        return tried
+    return [
+        replace(t, candidate=replace(t.candidate, status="estimated")) if t.candidate.status == "spills" else t
+        for t in tried
+    ]
 
 
 def _gpu(tried: Sequence[_Trial]) -> Device | None:

@@ -25,6 +25,7 @@ from mosaic_gpu.tuning.jobs import Failure, Job, Outcome
 
 _PROGRAM = "import sys; from mosaic_gpu.tuning.worker import main; main(int(sys.argv[1]))"
 _LAST_WORDS = 500
+_SECONDS_TO_END = 5.0
 
 
 class Pool:
@@ -105,6 +106,7 @@ class _Worker:
             self._connection.send(job)
             if not self._connection.poll(time_limit):
                 self.kill()
+                self._process.wait()
                 return Failure(False, f"compiling took longer than {time_limit:g} s (time_limit=)")
             answer: Outcome = self._connection.recv()
             return answer
@@ -121,6 +123,8 @@ class _Worker:
         self._connection.close()
 
     def _how_it_ended(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_SECONDS_TO_END)
         self.kill()
         code = self._process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
