@@ -192,8 +192,9 @@ def _contenders(place: Device, peers: Sequence[str]) -> list[Contender]:
 def _forget() -> None:
     """Gives back what the last case held of the GPU's memory."""
     gc.collect()
-    if "torch" in sys.modules:
-        sys.modules["torch"].cuda.empty_cache()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def read_cases(path: Path) -> list[Case]:
         raise KernelError(f"the cases cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KernelError(f"{path} is no TOML: {error}") from error
-    cases = [_case(operation, line, path) for operation, lines in content.items() for line in _lines(lines, path)]
+    cases = [_case(name, line, path) for name, lines in content.items() for line in _lines(name, lines, path)]
     seen: set[str] = set()
     for case in cases:
         if case.name in seen:
@@ -81,16 +81,16 @@ def read_cases(path: Path) -> list[Case]:
     return cases
 
 
-def _lines(lines: Any, path: Path) -> list[Any]:
+def _lines(name: str, lines: Any, path: Path) -> list[Any]:
+    if name not in OPERATIONS:
+        raise KernelError(f"{path}: there is no operation {name!r}", expected=", ".join(OPERATIONS))
     if not isinstance(lines, list):
         raise KernelError(f"{path}: what follows an operation is a list of cases", got=repr(lines))
     return lines
 
 
 def _case(name: str, line: Any, path: Path) -> Case:
-    operation = OPERATIONS.get(name)
-    if operation is None:
-        raise KernelError(f"{path}: there is no operation {name!r}", expected=", ".join(OPERATIONS))
+    operation = OPERATIONS[name]
     where = f"{path}: a case of {name}"
     if not isinstance(line, dict):
         raise KernelError(f"{where} is a table", got=repr(line), expected=f"{{ {_expected(operation)} }}")

@@ -31,10 +31,12 @@ def missing() -> str:
     """Why JAX does not run here; "" where it does."""
     if find_spec("jax") is None:
         return "JAX is not installed (pip install 'jax[cuda13]')"
-    import jax
-
     try:
+        import jax
+
         jax.devices("cuda")
+    except (ImportError, OSError) as error:
+        return f"JAX cannot be imported: {error}"
     except RuntimeError as error:
         return f"JAX sees no GPU: {str(error).splitlines()[0]}"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -46,7 +47,9 @@ def _builder(way: Way) -> Callable[[Case, Rotation], Prepared]:
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         calls = [way(case, tensors(case, copy)) for copy in inputs.copies]
-        return Prepared(lambda i: calls[i % len(calls)](), lambda: on_host(calls[0]()))
+        # Results that live on make PyTorch's allocator rotate their memory too.
+        kept: deque[Any] = deque(maxlen=len(calls))
+        return Prepared(lambda i: kept.append(calls[i % len(calls)]()), lambda: on_host(calls[0]()))
 
     return build
 

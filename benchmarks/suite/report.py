@@ -94,7 +94,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401 (to see whether it is there)
     except ImportError as error:
-        raise ToolError(f"the picture needs matplotlib: {error}", hint="pip install 'mosaic-gpu[bench]'") from error
+        raise ToolError(f"the picture needs matplotlib: {error}", hint="pip install matplotlib") from error
 
 
 def write_plot(path: Path, content: dict[str, Any]) -> None:
