@@ -16,6 +16,7 @@ from mosaic_gpu.kernel import adopt
 from mosaic_gpu.lowering.targets import Target, parse_target
 from mosaic_gpu.lowering.throughput import Throughput, throughput_of
 from mosaic_gpu.runtime.devices import Device, current_device, device_count
+from mosaic_gpu.runtime.loaded import runs_on
 from mosaic_gpu.runtime.peaks import throughput_of_device
 from mosaic_gpu.tuning.compile import Draft, artifacts_of, compile_all, misfit, target_of
 from mosaic_gpu.tuning.jobs import Failure
@@ -164,17 +165,7 @@ def _gpu(tried: Sequence[_Trial]) -> Device | None:
     if not targets or device_count() == 0:
         return None
     place = current_device()
-    return place if all(_runs(target, place) for target in targets) else None
-
-
-def _runs(target: Target, place: Device) -> bool:
-    """Whether a GPU runs cubins of `target` (CUDA C++ Programming Guide, "Binary Compatibility").
-
-    They are of its major version, and no newer than it; with an "a" of its very own version.
-    """
-    if target.name.endswith("a"):
-        return target.capability == place.capability
-    return target.capability[0] == place.capability[0] and target.capability <= place.capability
+    return place if all(runs_on(target.name, place.capability) for target in targets) else None
 
 
 def _estimated(trial: _Trial, peaks: Throughput | None) -> _Trial:
@@ -194,17 +185,13 @@ def _estimated(trial: _Trial, peaks: Throughput | None) -> _Trial:
 
 
 def _measured(trial: _Trial, values: Sequence[Any], gpu: Device, manner: Manner) -> _Trial:
-    codes = _codes(trial.draft)
     assert trial.draft.traced is not None
     try:
-        found = measure(trial.draft.traced, codes, values, gpu, manner)
+        found = measure(trial.draft.traced, _codes(trial.draft), values, gpu, manner)
     except ToolError as error:
         if is_lost(gpu):
             raise ToolError(f"the configuration {dict(trial.candidate.config)} faulted: {error}") from error
         return replace(trial, candidate=replace(trial.candidate, status="failed", why=str(error)))
-    finally:
-        for code in codes:
-            code.kernel.unload()
     if found.timing is None:
         return replace(trial, candidate=replace(trial.candidate, status="wrong", why=found.is_wrong))
     candidate = replace(trial.candidate, status="measured", timing=found.timing, is_from_cache=found.is_from_cache)

@@ -68,13 +68,19 @@ def _evaluate(closed: Any, values: Sequence[Any], run_kernel: Callable[[Sequence
         if equation.primitive is compat.pallas_call_p:
             results = run_kernel(operands)
         elif not _calls_a_kernel(equation):
-            subfunctions, params = equation.primitive.get_bind_params(equation.params)
-            results = equation.primitive.bind(*subfunctions, *operands, **params)
-            results = results if equation.primitive.multiple_results else [results]
+            results = _apply(equation, operands)
         else:
             results = _evaluate(_called(equation), operands, run_kernel)
         env |= dict(zip(equation.outvars, results, strict=True))
     return [read(a) for a in jaxpr.outvars]
+
+
+def _apply(equation: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    found = equation.primitive.get_bind_params(equation.params)
+    # Before JAX 0.12 functions among the parameters were apart.
+    functions, params = found if isinstance(found, tuple) else ((), found)
+    results = equation.primitive.bind(*functions, *operands, **params)
+    return results if equation.primitive.multiple_results else [results]
 
 
 def _calls_a_kernel(equation: Any) -> bool:
