@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mosaic_gpu.interpreter.params import InterpretParams
     from mosaic_gpu.launcher import register_launcher
     from mosaic_gpu.options import CompilerParams
+    from mosaic_gpu.pytorch import as_torch
     from mosaic_gpu.runtime.device_array import DeviceArray
     from mosaic_gpu.tuning.autotune import autotune
 
@@ -43,6 +44,7 @@ __all__ = [
     "SimulationError",
     "ToolError",
     "UnsupportedError",
+    "as_torch",
     "autotune",
     "compile",
     "install",
@@ -56,6 +58,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("CompiledKernel", "compile", "pallas_call", "trace_calls"), "api"),
     "CompilerParams": "options",
+    "as_torch": "pytorch",
     "DeviceArray": "runtime.device_array",
     "autotune": "tuning.autotune",
     "load_bundle": "bundle",
