@@ -200,7 +200,7 @@ def load_piece(memref: MemRef, address: Address, count: int, condition: Conditio
     initial = _split(emit.constant(type_, 0) if other is None else other, words)
     outputs = ",".join(f"${i}" for i in range(words.count))
     text = f"@${words.count} ld.{memref.space}{'.nc' if memref.invariant else ''}{words.suffix} "
-    text += f"{_group(outputs, words)}, [${words.count + 1}{address.constant:+d}];"
+    text += f"{_group(outputs, words)}, [${words.count + 1}+{address.constant}];"
     constraints = ",".join([f"={words.constraint}"] * words.count + ["b", "l"] + [str(i) for i in range(words.count)])
     if not memref.invariant:
         constraints += ",~{memory}"
@@ -220,7 +220,7 @@ def store_piece(memref: MemRef, address: Address, piece: ir.Value, condition: Co
         return
     words = _words(size)
     inputs = ",".join(f"${i + 2}" for i in range(words.count))
-    text = f"@$0 st.{memref.space}{words.suffix} [$1{address.constant:+d}], {_group(inputs, words)};"
+    text = f"@$0 st.{memref.space}{words.suffix} [$1+{address.constant}], {_group(inputs, words)};"
     constraints = ",".join(["b", "l"] + [words.constraint] * words.count + ["~{memory}"])
     emit.inline_asm(text, constraints, [condition, address.pointer, *_split(piece, words)], [], effects=True)
 
