@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mosaic_gpu.api import CompiledKernel
 from mosaic_gpu.errors import KernelError, ToolError
 from mosaic_gpu.kernel import adopt
-from mosaic_gpu.lowering.targets import Target, parse_target
+from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.throughput import Throughput, throughput_of
 from mosaic_gpu.runtime.devices import Device, current_device, device_count
 from mosaic_gpu.runtime.loaded import runs_on
