@@ -25,7 +25,8 @@ class View(NamedTuple):
     Attributes:
       pointer: address of its first element.
       shape, dtype: as NumPy's.
-      is_row_major: whether its elements lie next to each other, the last dimension fastest.
+      strides: bytes between neighbours along each dimension; None where they lie next to each other, the last dimension
+        fastest (row-major).
       device: the GPU's number.
       stream: work on it that must be done before the array is read; 0 for none.
       owner: keeps the memory alive.
@@ -34,7 +35,7 @@ class View(NamedTuple):
     pointer: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    is_row_major: bool
+    strides: tuple[int, ...] | None
     device: int
     stream: int
     owner: Any
@@ -149,7 +150,7 @@ def view_of(array: Any, stream: int) -> View | None:
     """
     if isinstance(array, DeviceArray):
         place = array.device.ordinal
-        return View(array.pointer, array.shape, array.dtype, True, place, array.stream, array)
+        return View(array.pointer, array.shape, array.dtype, None, place, array.stream, array)
     if isinstance(array, np.ndarray | np.generic | int | float):
         return None
     return _by_interface(array) or _by_dlpack(array, stream)
@@ -181,8 +182,8 @@ def _by_interface(array: Any) -> View | None:
         return None
     dtype, shape = np.dtype(found["typestr"]), tuple(found["shape"])
     pointer = int(found["data"][0])
-    row_major = _is_row_major(shape, found.get("strides"), dtype.itemsize)
-    return View(pointer, shape, dtype, row_major, _device_of(array, pointer), int(found.get("stream") or 0), array)
+    strides = _unless_row_major(shape, found.get("strides"), dtype.itemsize)
+    return View(pointer, shape, dtype, strides, _device_of(array, pointer), int(found.get("stream") or 0), array)
 
 
 def _device_of(array: Any, pointer: int) -> int:
@@ -201,20 +202,20 @@ def _by_dlpack(array: Any, stream: int) -> View | None:
         return None
     with device(int(array.__dlpack_device__()[1])).active():
         taken = dlpack.take(array.__dlpack__(stream=stream or LEGACY_STREAM))
-    row_major = _is_row_major(taken.shape, taken.strides, taken.dtype.itemsize)
-    return View(taken.pointer, taken.shape, taken.dtype, row_major, taken.device, 0, taken.owner)
+    strides = _unless_row_major(taken.shape, taken.strides, taken.dtype.itemsize)
+    return View(taken.pointer, taken.shape, taken.dtype, strides, taken.device, 0, taken.owner)
 
 
-def _is_row_major(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> bool:
-    """Whether strides in bytes are those of a row-major array; dimensions of one element, or none, do not count."""
+def _unless_row_major(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> tuple[int, ...] | None:
+    """Strides in bytes, or None where they are a row-major array's; those of dimensions of one element do not count."""
     if strides is None or 0 in shape:
-        return True
+        return None
     expected = itemsize
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and stride != expected:
-            return False
+            return tuple(strides)
         expected *= size
-    return True
+    return None
 
 
 def stream_number(stream: Any) -> int:

@@ -14,11 +14,11 @@ from mosaic_gpu.runtime.buffers import uninitialised
 from mosaic_gpu.runtime.device_array import LEGACY_STREAM, DeviceArray, View, is_on_gpu, stream_number, view_of, wait
 from mosaic_gpu.runtime.devices import Device, current_device, device
 from mosaic_gpu.runtime.dtypes import name_of
-from mosaic_gpu.runtime.gpu_kernel import POINTER_ALIGNMENT, GpuKernel
+from mosaic_gpu.runtime.fitting import bound_view, check_view, copied, needs_copy, row_major
+from mosaic_gpu.runtime.gpu_kernel import GpuKernel
 from mosaic_gpu.runtime.interface import ArrayType
 from mosaic_gpu.runtime.known_sizes import KnownSizes, given_types, known_sizes
 from mosaic_gpu.runtime.loaded import LoadedKernel
-from mosaic_gpu.runtime.run import as_bound
 from mosaic_gpu.runtime.scalars import address_of
 
 
@@ -82,11 +82,14 @@ class GpuCaller:
         """Each operand as a view that fits; those of the host are copied to the GPU."""
         checked = []
         bounds, told = len(self.kernel.bound_sizes), sum(size is not None for size in self.kernel.bound_sizes)
+        aliased = {operand for operand, _ in self.kernel.aliases}
         for i, (array, view, type_) in enumerate(zip(operands, views, types, strict=True)):
+            name = f"operand {i - told} of kernel {self.kernel.name!r}"
             if not isinstance(view, View):
-                name = f"operand {i - told} of kernel {self.kernel.name!r}"
-                view = _bound(array, place) if i < bounds else _copied(array, type_, place, stream, name)
-            _check_view(view, type_, place, "operand", i - told, self.kernel.name)
+                view = bound_view(array, place) if i < bounds else copied(array, type_, place, stream, name)
+            elif i not in aliased and view.shape == type_.shape and needs_copy(view):
+                view = row_major(view, place, stream)
+            check_view(view, type_, place, "operand", i - told, self.kernel.name)
             checked.append(view)
         return checked
 
@@ -114,7 +117,7 @@ class GpuCaller:
                         got=type(arrays[-1]),
                     )
                 view = found
-            _check_view(view, type_, place, "result", i, kernel.name)
+            check_view(view, type_, place, "result", i, kernel.name)
             views.append(view)
         return arrays, views
 
@@ -136,73 +139,6 @@ class GpuCaller:
 def _check_count(what: str, arrays: Sequence[Any], types: Sequence[ArrayType], name: str) -> None:
     if len(arrays) != len(types):
         raise KernelError(f"kernel {name!r} was given the wrong number of {what}", got=len(arrays), expected=len(types))
-
-
-def _fits(view: View, type_: ArrayType, place: Device) -> bool:
-    """Whether nothing is wrong with an array, which `_refuse` would name."""
-    return (
-        view.shape == type_.shape
-        and view.dtype == type_.dtype
-        and view.is_row_major
-        and view.pointer % POINTER_ALIGNMENT == 0
-        and view.device == place.ordinal
-    )
-
-
-def _check_view(view: View, type_: ArrayType, place: Device, what: str, number: int, kernel: str) -> None:
-    if not _fits(view, type_, place):
-        _refuse(view, type_, place, f"{what} {number} of kernel {kernel!r}")
-
-
-def _refuse(view: View, type_: ArrayType, place: Device, name: str) -> None:
-    """Raises the KernelError of what is wrong with an array, if anything is."""
-    dtypes = {type_.dtype, type_.memory_dtype}
-    if name_of(type_.dtype).startswith("float8"):  # some libraries have no name for it
-        dtypes.add(np.dtype(np.uint8))
-    if view.shape != type_.shape or view.dtype not in dtypes:
-        raise KernelError(
-            f"{name} has another type than it was compiled for",
-            got=f"{name_of(view.dtype)}{list(view.shape)}",
-            expected=f"{name_of(type_.dtype)}{list(type_.shape)}",
-            hint="compile the kernel again for arrays of these shapes and dtypes",
-        )
-    if not view.is_row_major:
-        raise KernelError(f"{name} is not row-major", hint="pass a contiguous copy (PyTorch: x.contiguous())")
-    if view.pointer % POINTER_ALIGNMENT and 0 not in view.shape:
-        raise KernelError(
-            f"{name} starts at an address that {POINTER_ALIGNMENT} does not divide",
-            got=hex(view.pointer),
-            hint="pass a copy: a slice can start anywhere",
-        )
-    if view.device != place.ordinal:
-        raise KernelError(f"{name} is on another GPU", got=f"GPU {view.device}", expected=f"GPU {place.ordinal}")
-
-
-def _copied(array: Any, type_: ArrayType, place: Device, stream: int, name: str) -> View:
-    """A host array on the GPU.  A Python number takes the operand's dtype."""
-    if isinstance(array, int | float) and not isinstance(array, np.generic):
-        array = np.asarray(array, type_.dtype)
-    host = np.asarray(array)
-    if host.shape != type_.shape or host.dtype not in (type_.dtype, type_.memory_dtype):
-        got, expected = f"{name_of(host.dtype)}{list(host.shape)}", f"{name_of(type_.dtype)}{list(type_.shape)}"
-        raise KernelError(f"{name} has another type than it was compiled for", got=got, expected=expected)
-    if _is_capturing(stream):
-        raise KernelError(
-            f"{name} is on the host, and cannot be copied while a CUDA graph is captured",
-            hint="copy it to the GPU before",
-        )
-    copy = DeviceArray.of(host.astype(type_.memory_dtype, copy=False), place)
-    return View(copy.pointer, type_.shape, copy.dtype, True, place.ordinal, 0, copy)
-
-
-def _bound(bound: Any, place: Device) -> View:
-    """A bound of the grid that the host holds."""
-    number = int(as_bound(np.asarray(bound)))
-    return View(address_of(number, place), (), np.dtype(np.int32), True, place.ordinal, 0, None)
-
-
-def _is_capturing(stream: int) -> bool:
-    return int(driver.call("cuStreamIsCapturing", stream)) != 0
 
 
 def _current_stream(array: Any) -> int:

@@ -38,10 +38,12 @@ size_t elf_bytes(const void* image) {
 
 // Reads the answer of the test process: lines "key K", "target MAJOR MINOR", "kernel NAME REGISTERS SHARED THREADS P..".
 CUresult describe(const void* image, CUmodule module) {
-  if (std::memcmp(image, "\x7f" "ELF\x02", 5) != 0) return CUDA_ERROR_INVALID_IMAGE;
-  if (g.describe == nullptr) return CUDA_ERROR_INVALID_IMAGE;
+  const bool is_elf = std::memcmp(image, "\x7f" "ELF\x02", 5) == 0;
+  const bool is_ptx = !is_elf && std::strstr(static_cast<const char*>(image), ".version ") != nullptr;  // text, which ends with a 0
+  if ((!is_elf && !is_ptx) || g.describe == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   std::vector<char> answer(1 << 16);
-  TRY(g.describe(image, elf_bytes(image), answer.data(), answer.size()));
+  const size_t bytes = is_elf ? elf_bytes(image) : std::strlen(static_cast<const char*>(image));
+  TRY(g.describe(image, bytes, answer.data(), answer.size()));
   std::istringstream lines(answer.data());
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
@@ -51,7 +53,8 @@ CUresult describe(const void* image, CUmodule module) {
     if (word == "target") {
       int major = 0, minor = 0;
       words >> major >> minor;
-      if (major != g.major || minor > g.minor) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+      const bool runs = major == g.major ? minor <= g.minor : is_ptx && major < g.major;  // PTX is compiled for this GPU
+      if (!runs) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     if (word != "kernel") continue;
     auto function = std::make_unique<CUfunc_st>();
