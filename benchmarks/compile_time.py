@@ -42,7 +42,11 @@ def stage_times(call: KernelCall, repeat: int) -> dict[str, float]:
     for _ in range(repeat + 1):
         seconds: dict[str, float] = {}
         began = time.perf_counter()
-        compile_call(call, observer=lambda stage, _, took, seconds=seconds: seconds.update({stage.name: took}))
+
+        def observe(stage: Any, _: Any, took: float, seconds: dict[str, float] = seconds) -> None:
+            seconds[stage.name] = took
+
+        compile_call(call, observer=observe)
         total = time.perf_counter() - began
         runs.append({**seconds, "rest": total - sum(seconds.values()), "total": total})
     return {key: statistics.median(run[key] for run in runs[1:]) for key in runs[0]}  # the first run warms up
@@ -85,7 +89,9 @@ def table(chosen: Sequence[Benchmark], repeat: int, approx: bool = False, with_t
     """
     columns, width = (*STAGE_NAMES, "rest", "total"), max(12, *(len(b.name) for b in chosen)) + 1
     print(f"milliseconds, median of {repeat}")
-    print(f"{'':{width}}" + "".join(f"{c:>9}" for c in columns) + (f"{'Triton':>9}{'ratio':>7}" if with_triton else ""))
+    print(
+        f"{'':{width}}" + "".join(f"{c:>10}" for c in columns) + (f"{'Triton':>9}{'ratio':>7}" if with_triton else "")
+    )
     rows: list[Row] = []
     for benchmark in chosen:
         try:
@@ -94,7 +100,7 @@ def table(chosen: Sequence[Benchmark], repeat: int, approx: bool = False, with_t
             print(f"{benchmark.name:{width}}{type(error).__name__}: {error.what}", flush=True)
             rows.append({"name": benchmark.name, "error": str(error)})
             continue
-        line = f"{benchmark.name:{width}}" + "".join(f"{1e3 * times[c]:9.1f}" for c in columns)
+        line = f"{benchmark.name:{width}}" + "".join(f"{1e3 * times[c]:10.1f}" for c in columns)
         triton = triton_time(benchmark.name, repeat) if with_triton else None
         if triton is not None:
             line += f"{1e3 * triton:9.1f}{times['total'] / triton:7.2f}"

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         "cases": [],
     }
     if device_count() == 0:
-        without_gpu(cases, content, 1 if options.quick else 5)
+        without_gpu(cases, content, 1 if options.quick else 3)
         is_right = True
     else:
         on_gpu(cases, content, peers, options)

@@ -19,6 +19,12 @@ ROUNDOFF = {
 }  # fmt: skip
 """The largest relative error of rounding to a format: half a unit in the last of its digits."""
 
+
+def two_roundings(name: str) -> float:
+    """The largest relative error of rounding to a format twice, a product of two rounded numbers say."""
+    return (1 + ROUNDOFF[name]) ** 2 - 1
+
+
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 """Names of formats in the names of cases."""
 

@@ -54,6 +54,7 @@ def rotation(arrays: Sequence[Array], l2_bytes: int) -> Rotation:
     count = max(1, min(wanted, MOST_COPIES, int(_LARGEST_PART * free) // max(one, 1)))
     first = tuple(to_gpu(array) for array in arrays)
     copies = (first, *(tuple(_copy(a) for a in first) for _ in range(count - 1)))
+    driver.call("cuStreamSynchronize", 0)  # other libraries' streams do not wait for this one
     # A call reads its own copy once: what the calls between two uses of it read has driven it out.
     return Rotation(copies, count * one > l2_bytes)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .floats import ROUNDOFF, Array, decode
+from .floats import ROUNDOFF, Array, decode, two_roundings
 from .operation import Operation, Reference, Tolerance, checked_rows, draw, itemsize
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _tolerance(case: Case, dtype: str) -> Tolerance:
         "two roundings to the result's dtype; and weights that are rounded to the dtype of v, whose errors add up as "
         "a walk does, with steps of a weight times about 1, here eight deviations long"
     )
-    return Tolerance(2 * ROUNDOFF[dtype], 4 * ROUNDOFF[case.dtype], reason)
+    return Tolerance(two_roundings(dtype), 4 * ROUNDOFF[case.dtype], reason)
 
 
 def _visible(case: Case) -> float:

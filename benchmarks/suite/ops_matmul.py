@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .floats import ROUNDOFF, Array, decode, encode
+from .floats import Array, decode, encode, two_roundings
 from .operation import Operation, Reference, Tolerance, checked_rows, draw, itemsize, take
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _tolerance(case: Case, dtype: str) -> Tolerance:
     # 8-bit types at 2**-13. The cuts go either way, as the sums do: they add up as a walk does, four deviations long.
     step, cut = (32, 2.0**-13) if case.dtype in _FP8 else (16, 2.0**-23)
     reason = "two roundings to the result's dtype; and sums that are cut off once a step of the matrix units"
-    return Tolerance(2 * ROUNDOFF[dtype], 4 * cut * (case.k / step) ** 0.5 + 2.0**-20, reason)
+    return Tolerance(two_roundings(dtype), 4 * cut * (case.k / step) ** 0.5 + 2.0**-20, reason)
 
 
 def _flops(case: Case) -> float:

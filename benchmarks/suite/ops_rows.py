@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .floats import ROUNDOFF, SMALLEST, Array, decode
+from .floats import ROUNDOFF, SMALLEST, Array, decode, two_roundings
 from .operation import Operation, Reference, Tolerance, draw, itemsize
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ def _cross_entropy(case: Case, inputs: Sequence[Array]) -> Reference:
 
 def _tolerance(case: Case, dtype: str) -> Tolerance:
     reason = "two roundings to the result's dtype; and 16 of float32: of exponentials of numbers around 10, and of sums"
-    return Tolerance(2 * ROUNDOFF[dtype] + 16 * ROUNDOFF["float32"], SMALLEST[dtype], reason)
+    return Tolerance(two_roundings(dtype) + 16 * ROUNDOFF["float32"], SMALLEST[dtype], reason)
 
 
 def _losses_tolerance(case: Case, dtype: str) -> Tolerance:
     reason = "two roundings to the result's dtype; and 64 of float32 of a difference of two logits around 10"
-    return Tolerance(2 * ROUNDOFF[dtype], 64 * 10 * ROUNDOFF["float32"], reason)
+    return Tolerance(two_roundings(dtype), 64 * 10 * ROUNDOFF["float32"], reason)
 
 
 def _labels(case: Case) -> Array:

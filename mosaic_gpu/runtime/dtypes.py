@@ -33,9 +33,10 @@ _MEMORY = {
 def named(name: str) -> np.dtype[Any]:
     """The dtype `name`, as kernels name it.  Raises TypeError where there is none."""
     try:
-        return np.dtype(getattr(import_module("ml_dtypes"), name))
+        found: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
     except (ImportError, AttributeError):
-        return np.dtype([(name, _MEMORY[name])]) if name in _MEMORY else np.dtype(name)
+        found = np.dtype([(name, _MEMORY[name])]) if name in _MEMORY else np.dtype(name)
+    return found
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
