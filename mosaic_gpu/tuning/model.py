@@ -13,12 +13,13 @@ multiprocessor:
 The multiprocessor cannot be faster than its busiest unit, nor than its tiles are one after another:
 
     units    n * max(tensor, alu / u, shared, load)
-    chain    ceil(n / a) * (start + tensor + alu / u1 + load + waits)
-    waits    latency of memory * read phases / steps in flight + latency of a reduction * reductions
+    chain    ceil(n / a) * (start + computing + load + latency of reads)
+    computing    max(tensor, alu / u1) + min(tensor, alu / u1) / g + latency of reductions
 
-u is the part of the arithmetic that the warps of a tiles can keep busy, u1 that of one tile's warps.  With copies that
-run ahead (cp.async, TMA), load and tensor of one tile overlap and the larger of them counts.  The GPU as a whole
-cannot be faster than its memory:
+u is the part of the arithmetic that the warps of a tiles can keep busy, u1 that of one tile's warps, and g how many
+warpgroups a tile has: while one waits for the tensor cores, the others compute.  Where copies run ahead (cp.async,
+TMA), the largest of computing, load and latency of reads / steps in flight stands in place of their sum, after one
+latency for the first step.  The GPU as a whole cannot be faster than its memory:
 
     l2       bytes of all tiles / rate of the L2 cache
     dram     bytes from memory / rate of the memory
@@ -93,13 +94,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Tile:
-    """One tile's cycles on each unit, its waits, and whether copies run ahead."""
+    """One tile's cycles on each unit, those that it waits for reads and reductions, and whether copies run ahead."""
 
     tensor: float
     alu: float
     shared: float
     load: float
-    waits: float
+    read_waits: float
+    reduction_waits: float
     runs_ahead: bool
 
 
@@ -111,13 +113,13 @@ def estimate(call: KernelCall, ptx: str, launch: LaunchFacts, used: Resources, p
     steps = math.prod(extents[d] for d in plan.sequential)
     if tiles * steps == 0:
         return Estimate(0.0, "launch", 0, 0, 0.0, 0.0, 0.0, False)
-    work = work_of(call.jaxpr, extents, call.options.approx_math)
+    work = work_of(call.jaxpr, len(call.array_avals), extents, call.options.approx_math)
     at_once = _tiles_at_once(target, launch, used)
     first = len(call.index_avals)
     wave = at_once * peaks.multiprocessors
     moved = traffic_of(call.grid_mapping, plan, extents, work, first, wave, peaks.l2_bytes)
     tile = _tile(work, moved, steps, ptx, launch, used, peaks)
-    times = _times(tile, moved, tiles, at_once, launch.block[0] // 32, peaks)
+    times = _times(tile, moved, tiles, at_once, _computing_warps(ptx, launch), peaks)
     bound, largest = max(times.items(), key=lambda item: item[1])
     seconds = largest + OVERLAP_LOSS * (sum(times.values()) - largest)
     flops = tiles * steps * sum(2.0 * d.m * d.n * d.k * count for d, count in work.dots.items())
@@ -154,15 +156,26 @@ def _times(tile: _Tile, moved: Traffic, tiles: int, at_once: int, warps: int, pe
     together = min(at_once, busiest)
     filled = min(1.0, together * warps / WARPS_THAT_FILL)
     units = busiest * max(tile.tensor, tile.alu / filled, tile.shared, tile.load)
-    own = tile.alu / min(1.0, warps / WARPS_THAT_FILL)
-    moving = max(tile.load, tile.tensor) if tile.runs_ahead else tile.load + tile.tensor
-    chain = math.ceil(busiest / together) * (START_CYCLES + moving + own + tile.waits)
+    alu = tile.alu / min(1.0, warps / WARPS_THAT_FILL)
+    alone = min(tile.tensor, alu) / max(1, warps // 4)
+    computing = max(tile.tensor, alu) + alone + tile.reduction_waits
+    if tile.runs_ahead:
+        own = MEMORY_LATENCY + max(computing, tile.load, tile.read_waits)
+    else:
+        own = computing + tile.load + tile.read_waits
+    chain = math.ceil(busiest / together) * (START_CYCLES + own)
     return {
         "units": units / peaks.cycles_per_s,
         "chain": chain / peaks.cycles_per_s,
         "l2": moved.l2_bytes / peaks.l2_bytes_per_s,
         "dram": moved.dram_bytes / peaks.dram_bytes_per_s,
     }
+
+
+def _computing_warps(ptx: str, launch: LaunchFacts) -> int:
+    """Warps of a tile, without the warpgroup that only copies: where there is one, registers are moved from it."""
+    warps = math.prod(launch.block) // 32
+    return warps - 4 if "setmaxnreg" in ptx and warps > 4 else warps
 
 
 def _busiest(tile: _Tile) -> str:
@@ -177,8 +190,9 @@ def _tile(
     warps = launch.block[0] // 32
     runs_ahead = "cp.async" in ptx
     in_flight = 1.0
-    if runs_ahead and moved.step_bytes:
-        in_flight = min(max(1.0, launch.shared_bytes / moved.step_bytes), _MOST_IN_FLIGHT)
+    if runs_ahead and moved.tile_read_bytes:
+        of_a_phase = moved.tile_read_bytes / max(1.0, work.read_phases * steps)
+        in_flight = min(max(1.0, launch.shared_bytes / of_a_phase), _MOST_IN_FLIGHT)
     tensor = shared = 0.0
     lanes = dict(work.lanes)
     for dot, count in work.dots.items():
@@ -190,13 +204,13 @@ def _tile(
             tensor += count * _tensor_cycles(dot, unit, peaks)
         shared += count * _shared_bytes(dot, unit, warps) / SHARED_BYTES_PER_CYCLE
     alu = _alu_cycles(lanes, _smallest_share(work, launch.block[0]), peaks) + _spill_cycles(used, warps)
-    waits = MEMORY_LATENCY * work.read_phases / in_flight + REDUCTION_LATENCY * work.reductions
     return _Tile(
         tensor=tensor * steps,
         alu=alu * steps,
         shared=shared * steps,
         load=moved.tile_bytes / LOAD_BYTES_PER_CYCLE,
-        waits=waits * steps + (MEMORY_LATENCY if runs_ahead else 0),
+        read_waits=MEMORY_LATENCY * work.read_phases / in_flight * steps,
+        reduction_waits=REDUCTION_LATENCY * work.reductions * steps,
         runs_ahead=runs_ahead,
     )
 

@@ -32,27 +32,26 @@ _Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one launch, reads and writes together.
+    """Bytes of one launch.
 
     Attributes:
       tile_bytes: that one tile moves between the L2 cache and its multiprocessor, the mean over all tiles.
+      tile_read_bytes: those of them that it reads.
       l2_bytes: that all tiles move.
       dram_bytes: that memory moves.
-      step_bytes: that a tile loads in each of its steps, at most.
     """
 
     tile_bytes: float
+    tile_read_bytes: float
     l2_bytes: float
     dram_bytes: float
-    step_bytes: float
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """One array: bytes of a step, how often a tile loads them, how many different blocks the tiles of a wave have."""
+    """One array: bytes that a tile moves, how many different blocks the tiles of a wave have, bytes of the array."""
 
-    step_bytes: float
-    loads: float
+    tile_bytes: float
     different: float
     array_bytes: float
 
@@ -71,32 +70,30 @@ def traffic_of(
       l2_bytes: size of the L2 cache.
     """
     tiles = math.prod(extents[d] for d in plan.parallel)
+    steps = math.prod(extents[d] for d in plan.sequential)
     wave = max(1, min(wave, tiles))
-    streams = []
+    reads: list[_Stream] = []
+    writes: list[_Stream] = []
     for number, block in enumerate(mapping.block_mappings):
         ids = _BlockIds(block, plan, extents)
-        part = _part_inside(block)
-        for moved in (work.reads[first + number] * part, work.writes[first + number] * part):
+        for moved, streams in ((work.reads[first + number], reads), (work.writes[first + number], writes)):
             if moved:
-                streams.append(_stream(block, ids, moved, wave))
-    tile = sum(s.step_bytes * s.loads for s in streams)
-    footprint = sum(min(s.array_bytes, s.step_bytes * s.loads * tiles) for s in streams)
-    waves = math.ceil(tiles / wave)
-    by_waves = sum(_dram_bytes(s, tiles, waves, wave) for s in streams)
+                streams.append(_stream(block, ids, moved * steps, wave))
+    both = [*reads, *writes]
+    tile = sum(s.tile_bytes for s in both)
+    footprint = sum(min(s.array_bytes, s.tile_bytes * tiles) for s in both)
+    by_waves = sum(s.tile_bytes * tiles * s.different / wave for s in both)
     dram = footprint if footprint <= l2_bytes / 2 else max(footprint, by_waves)
-    return Traffic(tile, tile * tiles, dram, sum(s.step_bytes for s in streams))
+    return Traffic(tile, sum(s.tile_bytes for s in reads), tile * tiles, dram)
 
 
-def _stream(block: Any, ids: _BlockIds, step_bytes: float, wave: int) -> _Stream:
-    array = block.array_aval
+def _stream(block: Any, ids: _BlockIds, accessed: float, wave: int) -> _Stream:
+    """`accessed`: bytes that all steps of a tile access: moved are at most those of the blocks that it gets."""
+    array, inside = block.array_aval, _part_inside(block)
     size = math.prod(int(n) for n in array.shape) * np.dtype(array.dtype).itemsize
-    return _Stream(step_bytes, ids.changes(), ids.different(wave), float(size))
-
-
-def _dram_bytes(stream: _Stream, tiles: int, waves: int, wave: int) -> float:
-    """By the waves: each loads its different blocks, in each step in which they change."""
-    total = stream.step_bytes * stream.loads
-    return min(total * tiles, waves * total * stream.different * (tiles / (waves * wave)))
+    width = math.prod(int(getattr(dim, "block_size", 1)) for dim in block.block_shape) * np.dtype(array.dtype).itemsize
+    moved = min(accessed, ids.changes() * width) * inside
+    return _Stream(moved, ids.different(wave), float(size))
 
 
 def _part_inside(block: Any) -> float:

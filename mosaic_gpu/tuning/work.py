@@ -62,11 +62,17 @@ class Work:
     is_assumed: bool = False
 
 
-def work_of(jaxpr: Any, extents: Sequence[int], approx_math: bool) -> Work:
-    """The work of a kernel whose grid has these extents; its arguments are references, scratch memory last."""
+def work_of(jaxpr: Any, arrays: int, extents: Sequence[int], approx_math: bool) -> Work:
+    """The work of a kernel.
+
+    Arguments:
+      jaxpr: its arguments are references: so many `arrays`, then scratch memory, which is taken to be registers.
+      extents: of the grid.
+      approx_math: whether the hardware's approximate functions are used.
+    """
     points, weight = _sample(extents)
     walker = _Walker(extents, points, approx_math)
-    references = {var: i for i, var in enumerate(jaxpr.invars)}
+    references = {var: i for i, var in enumerate(jaxpr.invars[:arrays])}
     walker.walk(jaxpr, references, {}, weight)
     return walker.work
 
@@ -96,6 +102,7 @@ class _Walker:
     def __init__(self, extents: Sequence[int], points: _Array, approx_math: bool) -> None:
         self.work = Work()
         self._extents, self._points, self._approx_math = extents, points, approx_math
+        self._has_read = False  # the body that is being walked, not those inside of it
         self._rules = {
             "get": self._get, "masked_load": self._get, "swap": self._swap, "masked_swap": self._swap,
             "addupdate": self._swap, "dot_general": self._dot, "cond": self._cond, "while": self._while,
@@ -108,8 +115,7 @@ class _Walker:
         `references`: which argument of the kernel a reference is; scratch memory made inside is in none.
         `known`: values of rank 0 at each point; grows.
         """
-        reads_before = sum(self.work.reads.values())
-        inner_before = self.work.read_phases
+        outer, self._has_read = self._has_read, False
         sums = {v for e in jaxpr.eqns if e.primitive.name == "dot_general" for v in e.outvars}
         for equation in jaxpr.eqns:
             name = equation.primitive.name
@@ -123,8 +129,8 @@ class _Walker:
                 self._inline(equation, inner, references, known, weight)
             elif not (name in ("add", "sub") and any(not compat.is_literal(v) and v in sums for v in equation.invars)):
                 self._elementwise(equation, references, weight)  # a sum with a dot is the dot's accumulator
-        if sum(self.work.reads.values()) > reads_before and self.work.read_phases == inner_before:
-            self.work.read_phases += float(weight.sum())
+        self.work.read_phases += float(weight.sum()) * self._has_read
+        self._has_read = outer
 
     def _scalar(self, equation: Any, values: list[_Array | None]) -> list[_Array] | None:
         name = equation.primitive.name
@@ -141,6 +147,7 @@ class _Walker:
         touched = [v for v in equation.invars if not compat.is_literal(v) and v in references]
         for var in touched:  # copies and atomic operations: the whole block
             self.work.reads[references[var]] += _bytes(var.aval) * float(weight.sum())
+            self._has_read = True
         results = [v.aval for v in equation.outvars if _is_tile(v.aval)]
         sources = [v.aval for v in equation.invars if _is_tile(v.aval)]
         if name in FREE or not (results or sources) or touched:
@@ -167,6 +174,7 @@ class _Walker:
     def _move(self, var: Any, aval: Any, references: dict[Any, int], counter: Counts[int], weight: _Array) -> None:
         if var in references:
             counter[references[var]] += _bytes(aval) * float(weight.sum())
+            self._has_read |= counter is self.work.reads
             # Instructions of 16 bytes a thread.
             self.work.lanes["int32"] += _bytes(aval) / 16 * float(weight.sum())
 
