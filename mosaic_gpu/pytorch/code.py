@@ -79,7 +79,7 @@ class Code:
         self.constants.update((s.outputs[0], None) for s in self._makers)
         self.steps = [s for s in steps if s.equation.name not in registry.MAKES]
         self._place_deaths()
-        self._on_device: dict[torch.device, list[Any]] = {}
+        self._on_device: dict[torch.device, tuple[list[Any], set[int]]] = {}
 
     def _slot(self, aval: Any) -> int:
         self._avals.append(aval)
@@ -132,26 +132,27 @@ class Code:
         """JAX's abstract values of slots."""
         return [self._avals[slot] for slot in slots]
 
-    def at(self, device: torch.device) -> list[Any]:
-        """The slots before a run: constants on the device, else None."""
+    def _at(self, device: torch.device) -> tuple[list[Any], set[int]]:
+        """The slots before a run, constants on the device, else None; and the addresses of their memory."""
         found = self._on_device.get(device)
         if found is None:
-            found = [None] * len(self._avals)
+            slots: list[Any] = [None] * len(self._avals)
             for slot, value in self.constants.items():
                 if value is not None:
-                    found[slot] = constant(value, self._avals[slot], device)
+                    slots[slot] = constant(value, self._avals[slot], device)
             for step in self._makers:
-                found[step.outputs[0]] = step.rule(device, step.equation, **step.equation.params)
-            self._on_device[device] = found
+                slots[step.outputs[0]] = step.rule(device, step.equation, **step.equation.params)
+            memory = {x.untyped_storage().data_ptr() for x in slots if x is not None}
+            found = self._on_device[device] = (slots, memory)
         return found
 
     def constant_memory(self, device: torch.device) -> set[int]:
         """Addresses of the constants' memory, which results must not be in."""
-        return {x.untyped_storage().data_ptr() for x in self.at(device) if x is not None}
+        return self._at(device)[1]
 
     def run(self, device: torch.device, operands: Sequence[Tensor]) -> list[Tensor]:
         """The results for operands on the device, as they are carried; some may be views of operands or constants."""
-        env = self.at(device).copy()
+        env = self._at(device)[0].copy()
         for slot, value in zip(self.arguments, operands, strict=True):
             env[slot] = value
         for step in self.steps:

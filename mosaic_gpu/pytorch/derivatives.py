@@ -141,6 +141,16 @@ def traced_backward(backward: Traced, name: str) -> Any:
         raise no_derivative(name, error) from error
 
 
+def chosen_results(jaxpr: Any, places: Sequence[int]) -> Callable[..., Any]:
+    """The function that a closed jaxpr is, with the results at these places."""
+
+    def chosen(*operands: Any) -> list[Any]:
+        results = compat.eval_jaxpr(jaxpr, operands)
+        return [results[place] for place in places]
+
+    return chosen
+
+
 def _refuse_kernels(function: Traced, wanted: Sequence[bool], floats: Sequence[int]) -> None:
     """Raises UnsupportedError where a kernel, which has no derivative by itself, stands between operands and results."""
     jaxpr = compat.open_jaxpr(function.jaxpr())

@@ -50,8 +50,11 @@ class TorchFunction:
         tensors: list[torch.Tensor] = []
         form = flatten((args, kwargs), tensors)
         types = tuple([(tuple([n.__index__() for n in x.shape]), x.dtype, x.device, x.layout) for x in tensors])
-        key, result = _plan(self, form, types, torch.compiler.is_compiling())
-        return unflatten(result, torch.ops.mosaic_gpu.run.default(key, tensors))
+        if torch.compiler.is_compiling():
+            key, result = _plan_in_graph(self, form, types)
+            return unflatten(result, torch.ops.mosaic_gpu.run.default(key, tensors))
+        plan, result = self.plan(form, types)
+        return unflatten(result, operator.run(plan, tensors))
 
     @ends_at_kernel
     def plan(self, form: Form, types: tuple[Type, ...]) -> tuple[Plan, Form]:
@@ -73,11 +76,10 @@ _IN_GRAPHS: set[Plan] = set()
 
 
 @torch.compiler.assume_constant_result
-def _plan(function: TorchFunction, form: Form, types: tuple[Type, ...], in_graph: bool) -> tuple[str, Form]:
-    """The key of the plan, and the form of the results.  Of constants: `torch.compile` runs it and keeps what it gives."""
+def _plan_in_graph(function: TorchFunction, form: Form, types: tuple[Type, ...]) -> tuple[str, Form]:
+    """The key of the plan, and the form of the results.  `torch.compile` runs it, and keeps what it gives."""
     plan, result = function.plan(form, types)
-    if in_graph:
-        _IN_GRAPHS.add(plan)
+    _IN_GRAPHS.add(plan)
     return plan.key, result
 
 

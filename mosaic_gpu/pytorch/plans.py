@@ -12,6 +12,7 @@ has not made yet: it is made then, as everything behind the first "/" follows fr
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import threading
@@ -26,7 +27,7 @@ import torch
 from mosaic_gpu.errors import KernelError, UnsupportedError
 from mosaic_gpu.pytorch import rules
 from mosaic_gpu.pytorch.code import Code
-from mosaic_gpu.pytorch.derivatives import Traced, backward_of, differentiate, traced_backward
+from mosaic_gpu.pytorch.derivatives import Traced, backward_of, chosen_results, differentiate, traced_backward
 from mosaic_gpu.pytorch.kernels import KernelCode
 from mosaic_gpu.pytorch.values import TORCH_DTYPES, Tensor, carrier, dtype_name, is_float, uncarried
 
@@ -42,8 +43,8 @@ class Plan:
 
     Attributes:
       key: names it in graphs.
-      traced: the function, for derivatives; None where there are none, and
-      refusal: says why.
+      traced: the function; None of a compiled kernel.
+      refusal: why there is no derivative of it, where that is known.
       results: dtype, by name, and shape of each.
       is_differentiable: whether a result is a float.
     """
@@ -52,11 +53,16 @@ class Plan:
         self, key: str, code: Code | KernelCode, traced: Traced | None, refusal: UnsupportedError | None = None
     ) -> None:
         self.key, self.code, self.traced = key, code, traced
-        self.refusal = refusal or UnsupportedError(f"there is no derivative of {key!r}")
+        self.refusal = refusal
         self.results = [(dtype_name(a.dtype), tuple(a.shape)) for a in code.avals(code.results)]
         self.is_differentiable = any(is_float(name) for name, _ in self.results)
         self._derived: dict[str, Any] = {}
         _PLANS[key] = self
+
+    @property
+    def name(self) -> str:
+        """The function's name, for messages."""
+        return self.key.split(".", 1)[0] if self.traced is None else self.traced.name
 
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
         """The results, in memory of their own, row-major."""
@@ -125,43 +131,49 @@ class Gradient:
       wanted: for each operand whether its gradient is.
       saved: what to save: `i` stands for operand i, `~i` for output i of `forward`.
       results: dtypes of the results, by name.
+      constant_outputs: places of those outputs of `forward` that have no gradient.
     """
 
     def __init__(self, plan: Plan, wanted: tuple[bool, ...], part: str) -> None:
         self.wanted, self.results, key = wanted, [name for name, _ in plan.results], f"{plan.key}/{part}"
         self.forward, self.saved = plan, ()
         try:
-            if plan.traced is None:
-                raise plan.refusal
+            if plan.refusal is not None or plan.traced is None:
+                raise plan.refusal or UnsupportedError(f"there is no derivative of {plan.key!r}")
             self._derive(plan.traced, key)
         except UnsupportedError as error:
             # Values can be had all the same: the error comes where the gradient is asked for.
             avals = plan.code.avals([slot for slot, w in zip(plan.code.arguments, wanted, strict=True) if w])
             self.backward: Plan = _Refusing(f"{key}/backward", avals, error)
+        outputs, count = len(self.forward.results), len(self.results)
+        self.constant_outputs = [i for i in range(outputs) if i >= count or not is_float(self.results[i])]
 
     def _derive(self, function: Traced, key: str) -> None:
         found = differentiate(function, self.wanted, self.results)
         floats, others = (sum(is_float(name) is kind for name in self.results) for kind in (True, False))
         leaves: list[Any] = []
+        places: list[int] = []  # of the outputs among the results of what was traced
 
         def select(code: Code) -> list[int]:
             residuals = code.results[floats : len(code.results) - others]
             outputs = [code.results[place] for place in found.order]
             leaves.extend(_source(code, slot, outputs) for slot in residuals)
+            places.extend(code.results.index(slot) for slot in outputs)
             return outputs
 
         code = Code(found.jaxpr, select)
         saved = tuple(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, int)))
-        places = [saved.index(leaf) if isinstance(leaf, int) else leaf for leaf in leaves]
+        kept = [saved.index(leaf) if isinstance(leaf, int) else leaf for leaf in leaves]
         slots = [code.arguments[s] if s >= 0 else code.results[~s] for s in saved]
         gradients = [code.results[i] for i, name in enumerate(self.results) if is_float(name)]
-        backward = backward_of(found, function, code.avals(slots), places, code.avals(gradients))
+        backward = backward_of(found, function, code.avals(slots), kept, code.avals(gradients))
         body = Code(traced_backward(backward, function.name))
         # A second derivative would have to go through values that nobody outside of this function knows.
         hidden = code.avals(code.results[len(self.results) :])
-        is_closed = not any(is_float(dtype_name(a.dtype)) for a in hidden)
-        self.forward, self.saved = Plan(key, code, None), saved
-        self.backward = Plan(f"{key}/backward", body, backward if is_closed else None, _no_second(function.name))
+        refusal = _no_second(function.name) if any(is_float(dtype_name(a.dtype)) for a in hidden) else None
+        forward = dataclasses.replace(function, function=chosen_results(found.jaxpr, places))
+        self.forward, self.saved = Plan(key, code, forward, _no_second(function.name)), saved
+        self.backward = Plan(f"{key}/backward", body, backward, refusal)
 
 
 def _source(code: Code, slot: int, outputs: list[int]) -> Any:
@@ -187,14 +199,14 @@ class _Refusing(Plan):
     """The backward function of what has no derivative."""
 
     def __init__(self, key: str, avals: Sequence[Any], error: UnsupportedError) -> None:
-        self.key, self.traced, self.refusal = key, None, error
+        self.key, self.traced, self.refusal, self._error = key, None, error, error
         self.results = [(dtype_name(a.dtype), tuple(a.shape)) for a in avals]
         self.is_differentiable, self._derived = False, {}
         _PLANS[key] = self
 
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
         """Raises the error."""
-        raise self.refusal.with_traceback(None)
+        raise self._error.with_traceback(None)
 
 
 def new_key(name: str, text: str) -> str:
