@@ -91,11 +91,16 @@ class DeviceArray:
         return made
 
     def fill(self, array: Array) -> None:
-        """Copies a host array of this shape and dtype here; returns when that is done."""
+        """Copies a host array of this shape and dtype here; returns when that is done.
+
+        The copy itself may return when the driver has read the host's memory only (CUDA driver API, "API
+        synchronization behavior"), which streams that do not wait for the default one would notice.
+        """
         given = np.ascontiguousarray(array)
         if self.nbytes:
             with self.device.active():
                 driver.call("cuMemcpyHtoD", self._pointer, given.ctypes.data, self.nbytes)
+                driver.call("cuStreamSynchronize", LEGACY_STREAM)
 
     def numpy(self) -> Array:
         """A copy on the host, made when the work on `stream` is done."""
@@ -153,6 +158,8 @@ def view_of(array: Any, stream: int) -> View | None:
         return View(array.pointer, array.shape, array.dtype, None, place, array.stream, array)
     if isinstance(array, np.ndarray | np.generic | int | float):
         return None
+    if hasattr(array, "block_until_ready"):  # of JAX, whose streams are its own
+        array.block_until_ready()
     return _by_interface(array) or _by_dlpack(array, stream)
 
 
@@ -163,7 +170,10 @@ def is_on_gpu(array: Any) -> bool:
     if isinstance(array, np.ndarray | np.generic | int | float):
         return False
     if hasattr(array, "__dlpack_device__"):
-        return int(array.__dlpack_device__()[0]) in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+        try:
+            return int(array.__dlpack_device__()[0]) in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+        except BufferError:  # spread over several devices: whoever wants it reads it through the host
+            return False
     return _interface(array) is not None
 
 
@@ -171,7 +181,7 @@ def _interface(array: Any) -> dict[str, Any] | None:
     """`__cuda_array_interface__`; None where the library has none for this array, or for its dtype."""
     try:
         found: dict[str, Any] = array.__cuda_array_interface__
-    except (AttributeError, TypeError, RuntimeError):
+    except (AttributeError, TypeError, KeyError, RuntimeError):
         return None
     return None if found["typestr"][1] == "V" else found
 
@@ -201,7 +211,11 @@ def _by_dlpack(array: Any, stream: int) -> View | None:
     if not hasattr(array, "__dlpack__") or not is_on_gpu(array):
         return None
     with device(int(array.__dlpack_device__()[1])).active():
-        taken = dlpack.take(array.__dlpack__(stream=stream or LEGACY_STREAM))
+        try:
+            capsule = array.__dlpack__(stream=stream or LEGACY_STREAM)
+        except (BufferError, RuntimeError) as error:  # its library's own words, such as that it requires gradients
+            raise KernelError(f"an array of {type(array).__module__} cannot be given to a kernel: {error}") from error
+        taken = dlpack.take(capsule)
     strides = _unless_row_major(taken.shape, taken.strides, taken.dtype.itemsize)
     return View(taken.pointer, taken.shape, taken.dtype, strides, taken.device, 0, taken.owner)
 

@@ -148,8 +148,6 @@ def _current_stream(array: Any) -> int:
         return int(sys.modules["torch"].cuda.current_stream(array.device).cuda_stream)
     if library == "cupy":
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
-    if library == "jax":
-        array.block_until_ready()  # JAX's streams are its own
     if isinstance(array, DeviceArray):
         return array.stream
     return LEGACY_STREAM

@@ -11,6 +11,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 import mosaic_gpu
+from mosaic_gpu import DeviceArray
 from mosaic_gpu.lowering.assemblers import assemble
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.tensor_maps import TensorMapFacts
@@ -88,6 +89,18 @@ LOOP:
 """
 
 
+class Lying:
+    """An array in a GPU's memory as it lies there."""
+
+    def __init__(self, memory: DeviceArray, base: Any, view: Any) -> None:
+        offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        self.memory = memory
+        self.__cuda_array_interface__ = {
+            **memory.__cuda_array_interface__, "data": (memory.pointer + offset, False), "shape": view.shape,
+            "strides": view.strides, "typestr": view.dtype.str,
+        }  # fmt: skip
+
+
 def floats(*shape: int) -> ArrayType:
     """float32 of a shape."""
     return ArrayType(shape, np.dtype(np.float32))
@@ -121,7 +134,7 @@ def tma(driver: Any) -> GpuKernel:
     return kernel(driver, TMA, block=(64, 1, 1), tensor_maps=(facts,), **types)
 
 
-def matmul(a: Any, b: Any) -> Any:
+def matmul(a: Any, b: Any, **choices: Any) -> Any:
     """A product of bfloat16 matrices that the compiler moves by TMA, in steps of 64 x 64 x 64."""
 
     def kernel(a_ref: Any, b_ref: Any, o_ref: Any) -> None:
@@ -138,7 +151,7 @@ def matmul(a: Any, b: Any) -> Any:
         grid=(m // 64, n // 64, k // 64),
         in_specs=[pl.BlockSpec((64, 64), lambda i, j, k: (i, k)), pl.BlockSpec((64, 64), lambda i, j, k: (k, j))],
         out_specs=pl.BlockSpec((64, 64), lambda i, j, k: (i, j)),
-        compiler_params=mosaic_gpu.CompilerParams(),
+        compiler_params=mosaic_gpu.CompilerParams(**choices),
         name="matmul",
     )(a, b)
 

@@ -19,6 +19,7 @@ from mosaic_gpu.runtime.devices import device
 from mosaic_gpu.runtime.gather import gather, merged
 from mosaic_gpu.runtime.gpu import GpuCaller
 from tests.support import gpu_kernels
+from tests.support.gpu_kernels import Lying
 from tests.support.stand_in import Driver
 
 BASE = np.random.default_rng(4).integers(0, 255, (6, 5, 8)).astype(np.float32)
@@ -33,18 +34,6 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     "shifted": lambda x: x.reshape(-1)[1:201],
     "scalar_repeated": lambda x: np.broadcast_to(x[1, 1, 1:2], (4, 4)),
 }
-
-
-class Lying:
-    """An array in a GPU's memory as it lies there."""
-
-    def __init__(self, memory: DeviceArray, base: Any, view: Any) -> None:
-        offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-        self.memory = memory
-        self.__cuda_array_interface__ = {
-            **memory.__cuda_array_interface__, "data": (memory.pointer + offset, False), "shape": view.shape,
-            "strides": view.strides, "typestr": view.dtype.str,
-        }  # fmt: skip
 
 
 def check(base: Any, view: Any) -> None:

@@ -194,6 +194,29 @@ def test_one_kernel_takes_arrays_of_all_sizes(driver: Driver) -> None:
     assert driver.count("cuModuleLoadData") <= before + 1
 
 
+def test_what_a_library_refuses_is_an_error_in_its_words(driver: Driver) -> None:
+    class NeedsGradients(DlpackArray):
+        def __dlpack__(self, *, stream: Any = None) -> Any:
+            raise BufferError("Can't export tensors that require gradient")
+
+    with pytest.raises(KernelError, match="cannot be given to a kernel: Can't export tensors that require gradient"):
+        GpuCaller(gpu_kernels.add_one(driver))([NeedsGradients(DeviceArray.of(X))])
+
+
+def test_arrays_spread_over_devices_are_read_through_the_host(driver: Driver) -> None:
+    class Spread:
+        dtype, shape = X.dtype, X.shape
+
+        def __dlpack_device__(self) -> Any:
+            raise BufferError("__dlpack__ only supported for unsharded arrays.")
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return X
+
+    (result,) = GpuCaller(gpu_kernels.add_one(driver))([Spread()])
+    np.testing.assert_array_equal(result.numpy(), X + 1)
+
+
 def test_sizes_that_disagree_are_refused_before_the_launch(driver: Driver) -> None:
     kernel = of_any_size(driver)
     x, y = DeviceArray.of(np.zeros((5, 16), np.float32)), DeviceArray.of(np.zeros((6, 16), np.float32))
