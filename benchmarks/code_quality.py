@@ -191,7 +191,7 @@ def table(chosen: Sequence[Benchmark], folder: Path | None = None, with_triton: 
             try:
                 row = compiler(benchmark, folder)
             except MosaicGpuError as error:
-                print(f"{name:{width}}{type(error).__name__}: {error.what}", flush=True)
+                print(f"{name:{width}}{type(error).__name__}: {error.what.splitlines()[0]}", flush=True)
                 rows.append({"name": name, "error": str(error)})
                 continue
             print(f"{name:{width}}" + "".join(f"{cell:>11}" for cell in row.cells()), flush=True)

@@ -97,7 +97,7 @@ def table(chosen: Sequence[Benchmark], repeat: int, approx: bool = False, with_t
         try:
             times = stage_times(kernel_call(benchmark, approx), repeat)
         except MosaicGpuError as error:
-            print(f"{benchmark.name:{width}}{type(error).__name__}: {error.what}", flush=True)
+            print(f"{benchmark.name:{width}}{type(error).__name__}: {error.what.splitlines()[0]}", flush=True)
             rows.append({"name": benchmark.name, "error": str(error)})
             continue
         line = f"{benchmark.name:{width}}" + "".join(f"{1e3 * times[c]:10.1f}" for c in columns)

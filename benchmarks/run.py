@@ -4,7 +4,7 @@
     python benchmarks/run.py --make-bundle FOLDER [--targets sm_90a]     then anywhere: python FOLDER/run.py
 
 docs/benchmarks.md says what the columns mean, how it is measured, and how to add a case.  Exits with 1 where a result
-of ours is wrong or a kernel of ours does not run, with 2 where the command is wrong.
+of ours is wrong or a kernel of ours does not compile or run, with 2 where the command is wrong.
 """
 
 from __future__ import annotations
@@ -79,9 +79,11 @@ def run(options: argparse.Namespace) -> int:
         "command": {"only": options.only, "shapes": str(options.shapes), "quick": options.quick, "peers": list(peers)},
         "cases": [],
     }
+    if options.json is not None:
+        report.write_json(options.json, content)  # a place that cannot be written is told before hours of work
     if device_count() == 0:
         without_gpu(cases, content, 1 if options.quick else 3)
-        is_right = True
+        is_right = not any("error" in row for row in content["without_gpu"]["compile_seconds"])
     else:
         on_gpu(cases, content, peers, options)
         is_right = report.is_right(content["cases"])
@@ -144,7 +146,8 @@ def on_gpu(cases: Sequence[Case], content: dict[str, Any], peers: Sequence[str],
         content["gpu"] = {**machine.describe(place), "nvidia_smi_before": machine.smi(place)}
         contenders = _contenders(place, peers)
         content["peers"] = {c.name: c.missing or "runs" for c in contenders}
-        print(f"{place.name}, {', '.join(f'{k} {v}' for k, v in content['versions'].items() if k in ('torch', 'jax'))}")
+        clocks = content["gpu"]["clocks_mhz"]
+        print(f"{place.name}: at most {clocks['sm_max']:.0f} MHz, memory {clocks['memory_max']:.0f} MHz")
         for contender in contenders:
             if contender.missing:
                 print(f"missing: {contender.name}: {contender.missing}")

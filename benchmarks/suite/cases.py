@@ -109,7 +109,11 @@ def _case(name: str, line: Any, path: Path) -> Case:
             raise KernelError(
                 f"{where}: {key} is out of range", got=repr(value), expected="a flag" if is_flag else "1 or more"
             )
-    return Case(_name(name, dtype, sizes, title, where), name, dtype, sizes, _block(operation, block, where))
+    case = Case(_name(name, dtype, sizes, title, where), name, dtype, sizes, _block(operation, block, where))
+    fault = operation.fault(case)
+    if fault:
+        raise KernelError(f"{where} cannot be: {fault}")
+    return case
 
 
 def _expected(operation: Operation) -> str:

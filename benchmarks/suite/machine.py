@@ -22,7 +22,7 @@ PACKAGES = (
 
 _SMI_FIELDS = (
     "driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.limit", "power.draw",
-    "temperature.gpu", "clocks_event_reasons.active",
+    "temperature.gpu", "pstate",
 )  # fmt: skip
 
 MADE = "made.json"

@@ -152,7 +152,7 @@ def measure(case: Case, contenders: Sequence[Contender], place: Device, effort: 
         if prepared is not None:
             ready.append((contender, row, prepared))
     limits = roofline(case, place)
-    _time(ready, effort, limits)
+    time_rounds(ready, effort, limits)
     checked = None if reference.rows is None else len(reference.rows)
     tolerance = case.how.tolerance(case, "float32" if case.operation == "cross_entropy" else case.dtype)
     return Measured(case, limits, tolerance, rows, len(inputs), inputs.exceeds_cache, checked)
@@ -203,7 +203,7 @@ def worst(found: Array, values: Array, reference: Reference, tolerance: Toleranc
     return float((np.abs(take(rows, reference.rows).astype(np.float64) - values) / allowed).max())
 
 
-def _time(ready: Sequence[tuple[Contender, Row, Prepared]], effort: Effort, limits: Roofline) -> None:
+def time_rounds(ready: Sequence[tuple[Contender, Row, Prepared]], effort: Effort, limits: Roofline) -> None:
     """Fills in the times.  In each round another contender begins: a clock that drifts does so for all."""
     rounds: dict[str, list[tuple[float, float, float, int]]] = {contender.name: [] for contender, _, _ in ready}
     failed: set[str] = set()

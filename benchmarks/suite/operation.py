@@ -62,6 +62,7 @@ class Operation:
       tolerance: for results that come in the dtype with this name.
       flops: what is counted; `is_matrix` says whether the tensor cores do it.
       bytes: the least traffic with memory: every input read once, every result written once.
+      fault: what is wrong with the sizes of a case, taken together; "" where nothing is.
       in_flight_bytes: of a step of the kernel's loop and of what is kept beside it, in shared memory; (0, 0) where
         nothing is loaded ahead.
     """
@@ -77,6 +78,7 @@ class Operation:
     bytes: Callable[[Case], float]
     is_matrix: bool
     operands: Callable[[Case, Sequence[Array]], tuple[Array, ...]] = lambda _, inputs: tuple(inputs)
+    fault: Callable[[Case], str] = lambda _: ""
     in_flight_bytes: Callable[[Case], tuple[int, int]] = lambda _: (0, 0)
     flags: Mapping[str, bool] = field(default_factory=dict)
 

@@ -54,6 +54,14 @@ def _tolerance(case: Case, dtype: str) -> Tolerance:
     return Tolerance(two_roundings(dtype), 4 * ROUNDOFF[case.dtype], reason)
 
 
+def _fault(case: Case) -> str:
+    if case.heads % case.kv_heads:
+        return f"{case.heads} heads are no multiple of the {case.kv_heads} heads of keys"
+    if case.causal and case.queries > case.keys:
+        return f"{case.queries} causal queries, but {case.keys} keys: the first would see none"
+    return ""
+
+
 def _visible(case: Case) -> float:
     """Pairs of a query and a key that it sees, of one head."""
     if not case.causal:
@@ -85,6 +93,7 @@ OPERATIONS = (
         flops=lambda case: 4.0 * case.batch * case.heads * case.d * _visible(case),
         bytes=_bytes,
         is_matrix=True,
+        fault=_fault,
         in_flight_bytes=_in_flight,
     ),
 )

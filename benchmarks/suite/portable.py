@@ -60,7 +60,7 @@ def make(folder: Path, cases: Sequence[Case], targets: Sequence[str], root: Path
             try:
                 kernels.append(compile_case(case, target))
             except MosaicGpuError as error:
-                refusals.append(f"{case.name} for {target}: {type(error).__name__}: {error.what}")
+                refusals.append(f"{case.name} for {target}: {type(error).__name__}: {error.what.splitlines()[0]}")
     if not kernels:
         raise KernelError("no case compiles", got="; ".join(refusals))
     write_bundle(folder / KERNELS, kernels)

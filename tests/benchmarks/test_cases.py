@@ -45,6 +45,7 @@ def test_a_bundles_cases_are_those_it_was_made_of(tmp_path: Path) -> None:
     ]
 
 
+ATTENTION = 'attention = [{{ dtype = "float16", batch = 1, kv_heads = 2, keys = 8, d = 64, block = [8, 8], {} }}]'
 SOFTMAX = 'softmax = [{{ dtype = "float32", m = 4, {} }}]'
 
 
@@ -66,6 +67,9 @@ SOFTMAX = 'softmax = [{{ dtype = "float32", m = 4, {} }}]'
         ('softmax = [{ dtype = "int8", m = 4, n = 4 }]', "wrong dtype\n  got: int8\n  expected: float32 or "),
         (SOFTMAX.format('n = 4, block = [1] }, { dtype = "float32", m = 4, n = 4, block = [2]'),
          "two cases are named softmax_f32_4x4"),
+        (ATTENTION.format("heads = 3, queries = 8"), "3 heads are no multiple of the 2 heads of keys"),
+        (ATTENTION.format("heads = 4, queries = 9, causal = true"), "9 causal queries, but 8 keys"),
+        (ATTENTION.format("heads = 4, queries = 8, causal = 1"), "causal is out of range\n  got: 1\n  .*: a flag"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:

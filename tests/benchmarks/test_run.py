@@ -181,6 +181,7 @@ def test_a_case_that_cannot_be_compiled_is_named_and_the_others_are_made(tmp_pat
         (("--peers", "tensorflow"), "there is no peer 'tensorflow'"),
         (("--shapes", "nothing.toml"), "the cases cannot be read"),
         (("--plot", "picture.svg"), "the picture is a PNG"),
+        (("--json", "README.md/numbers.json"), "the numbers cannot be written"),
         (("--make-bundle", "tests"), "tests is not empty"),
     ],
 )

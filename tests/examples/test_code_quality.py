@@ -48,3 +48,12 @@ def test_inner_loops_are_matrix_instructions_and_little_else(code_quality: Modul
     assert found.other < most
     assert (found.memory, found.spills) == (0, 0)
     assert found.stages >= 2
+
+
+def test_of_a_kernel_without_matrix_instructions_the_longest_loop_counts_or_all(code_quality: ModuleType) -> None:
+    without = SASS.replace("HGMMA", "FFMA")
+    (longest,) = code_quality.counted_loops(without)
+    assert longest.opcodes.total() == 8
+    straight = "\n".join(line for line in without.splitlines() if "(.L_x_" not in line)
+    (whole,) = code_quality.counted_loops(f"{straight}\n.L_x_3:\n        /*0090*/                   BRA `(.L_x_3) ;")
+    assert whole.opcodes == {"UMOV": 1, "UIADD3": 1, "LDS": 1, "FFMA": 1, "UTMALDG": 1, "EXIT": 1, "BRA": 1}
