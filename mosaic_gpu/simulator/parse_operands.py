@@ -35,8 +35,9 @@ _SPECIAL = re.compile(
 _INTEGER = re.compile(r"([-~+]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?\Z")
 _BITS = re.compile(r"(-?)0([fFdD])([0-9a-fA-F]+)\Z")
 _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)\Z")
-_SYMBOL = re.compile(rf"({NAME})\s*(?:([-+])\s*(-?\w+))?\Z")
-_ADDRESS = re.compile(rf"({NAME}|-?\w+)\s*(?:([-+])\s*(-?\w+))?\s*(?:,(.*))?\Z", re.DOTALL)
+# Offsets are added, negative ones too: `%r-4` is no address to ptxas (PTX ISA, "Addresses as Operands").
+_SYMBOL = re.compile(rf"({NAME})\s*(?:\+\s*(-?\w+))?\Z")
+_ADDRESS = re.compile(rf"({NAME}|-?\w+)\s*(?:\+\s*(-?\w+))?\s*(?:,(.*))?\Z", re.DOTALL)
 _VARIABLE = re.compile(
     rf"""\s*(?P<attributes>(?:\.(?:global|shared|const|local|param|attribute|align|v2|v4|v8)\b
         (?:\s*\([^()]*\))?(?:\s*\d+)?\s*)*)
@@ -123,11 +124,8 @@ def parse_constant(text: str) -> Immediate | None:
     return None
 
 
-def _offset(sign: str | None, digits: str | None) -> int:
-    if not sign or digits is None:
-        return 0
-    value = int(digits, 0)
-    return -value if sign == "-" else value
+def _offset(digits: str | None) -> int:
+    return 0 if digits is None else int(digits, 0)
 
 
 def parse_operand(text: str, scopes: list[Scope]) -> Operand:
@@ -173,7 +171,7 @@ def _parse_name(text: str, scopes: list[Scope]) -> Operand:
             raise ValueError(f"the register {match[1]} is not declared")
         base = _parse_name(match[1], scopes) if match[2] else Symbol(match[1], 0)
         if isinstance(base, Symbol):
-            return Symbol(base.name, base.offset + _offset(match[2], match[3]))
+            return Symbol(base.name, base.offset + _offset(match[2]))
     raise ValueError(f"cannot read the operand {text!r}")
 
 
@@ -181,11 +179,11 @@ def _parse_address(text: str, scopes: list[Scope]) -> Address:
     match = _ADDRESS.match(text)
     if match is None:
         raise ValueError(f"cannot read the address [{text}]")
-    extra = tuple(parse_operand(item, scopes) for item in split_operands((match[4] or "").strip()))
+    extra = tuple(parse_operand(item, scopes) for item in split_operands((match[3] or "").strip()))
     base = parse_operand(match[1], scopes)
     if not isinstance(base, Register | Symbol | Immediate):
         raise ValueError(f"cannot read the address [{text}]")
-    return Address(base, _offset(match[2], match[3]), extra)
+    return Address(base, _offset(match[2]), extra)
 
 
 def parse_variables(text: str | None, line: int) -> tuple[Variable, ...]:
@@ -252,7 +250,7 @@ def _initialiser(text: str, type_name: str, line: int) -> tuple[bytes, list[Relo
         match = _SYMBOL.match(generic[1] + generic[2] if generic else item)
         if match is None:
             raise syntax_error(line, f"cannot read the initialiser `{item}`")
-        symbol = Symbol(match[1], _offset(match[2], match[3]))
+        symbol = Symbol(match[1], _offset(match[2]))
         relocations.append(Relocation(len(data), width, symbol, generic is not None))
         data += bytes(width)
     return bytes(data), relocations

@@ -31,6 +31,7 @@ DATA = Path(__file__).parent / "data"
         (HEADER + ".visible .entry k()\n{\n/* two\nlines */ bra NOWHERE; // not here\n}", 7, "no label NOWHERE"),
         (HEADER + ".visible .entry k()\n{\n.reg .f32 %f;\nmov.f32 %f, 0f3F8;\n}", 7, "wrong number of digits"),
         (HEADER + ".visible .entry k()\n{\n.reg .b32 %r;\nld.global.b32 %r, [%r+%r];\n}", 7, "cannot read the address"),
+        (HEADER + ".visible .entry k()\n{\n.reg .b32 %r;\nld.global.b32 %r, [%r-4];\n}", 7, "cannot read the address"),
         (HEADER + ".global .b32 x[2] = {1, 2, 3};\n", 4, "longer than the variable"),
         (HEADER + ".global .b99 x;\n", 4, "cannot read the declaration"),
     ],
