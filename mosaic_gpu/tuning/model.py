@@ -14,7 +14,7 @@ The multiprocessor cannot be faster than its busiest unit, nor than its tiles ar
 
     units    n * max(tensor, alu / u, shared, load)
     chain    ceil(n / a) * (start + computing + load + latency of reads)
-    computing    max(tensor, alu / u1) + min(tensor, alu / u1) / g + latency of reductions
+    computing    max(tensor, alu / u1) + min(tensor, alu / u1) / g + latency of reductions and of barriers
 
 u is the part of the arithmetic that the warps of a tiles can keep busy, u1 that of one tile's warps, and g how many
 warpgroups a tile has: while one waits for the tensor cores, the others compute.  Where copies run ahead (cp.async,
@@ -61,6 +61,8 @@ LAUNCH_US = 2.0
 START_CYCLES = 500
 MEMORY_LATENCY = 700
 REDUCTION_LATENCY = 120
+BARRIER_LATENCY = 60
+"""Of the waiting for a step's data, where they are there."""
 SHARED_BYTES_PER_CYCLE = 128
 LOAD_BYTES_PER_CYCLE = 64
 WARPS_THAT_FILL = 8
@@ -94,14 +96,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Tile:
-    """One tile's cycles on each unit, those that it waits for reads and reductions, and whether copies run ahead."""
+    """One tile's cycles on each unit, those that it waits, for reads and between, and whether copies run ahead."""
 
     tensor: float
     alu: float
     shared: float
     load: float
     read_waits: float
-    reduction_waits: float
+    waits: float
     runs_ahead: bool
 
 
@@ -158,7 +160,7 @@ def _times(tile: _Tile, moved: Traffic, tiles: int, at_once: int, warps: int, pe
     units = busiest * max(tile.tensor, tile.alu / filled, tile.shared, tile.load)
     alu = tile.alu / min(1.0, warps / WARPS_THAT_FILL)
     alone = min(tile.tensor, alu) / max(1, warps // 4)
-    computing = max(tile.tensor, alu) + alone + tile.reduction_waits
+    computing = max(tile.tensor, alu) + alone + tile.waits
     if tile.runs_ahead:
         own = MEMORY_LATENCY + max(computing, tile.load, tile.read_waits)
     else:
@@ -210,7 +212,7 @@ def _tile(
         shared=shared * steps,
         load=moved.tile_bytes / LOAD_BYTES_PER_CYCLE,
         read_waits=MEMORY_LATENCY * work.read_phases / in_flight * steps,
-        reduction_waits=REDUCTION_LATENCY * work.reductions * steps,
+        waits=(REDUCTION_LATENCY * work.reductions + BARRIER_LATENCY * work.read_phases) * steps,
         runs_ahead=runs_ahead,
     )
 

@@ -54,6 +54,10 @@ def test_large_tiles_of_a_matrix_product_are_faster_than_small_ones() -> None:
     assert times[-1] > 5 * times[0]
 
 
+def test_deeper_steps_of_a_matrix_product_are_not_slower() -> None:
+    assert of(matmul((128, 256, 64))).microseconds < of(matmul((128, 256, 32))).microseconds
+
+
 def test_no_matrix_product_is_faster_than_the_tensor_cores() -> None:
     for block in ((128, 256, 64), (128, 128, 64), (64, 64, 64)):
         found = of(matmul(block))
