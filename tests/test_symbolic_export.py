@@ -109,6 +109,12 @@ def test_a_sum_over_a_symbolic_size() -> None:
         np.testing.assert_allclose(compiled(x), x.sum(axis=0, keepdims=True), rtol=1e-5, atol=1e-5)
 
 
+def test_an_array_of_another_type_is_named_by_the_number_that_its_caller_knows() -> None:
+    compiled = mosaic_gpu.compile(by_rows, symbolic("b, 128"))
+    with pytest.raises(mosaic_gpu.KernelError, match=r"array 0 does not fit .*\n  got: int32\[5, 128\]"):
+        compiled.simulate(np.ones((5, 128), np.int32))
+
+
 def test_sizes_that_are_expressions() -> None:
     def doubled(x: Any, y: Any) -> Any:
         def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:

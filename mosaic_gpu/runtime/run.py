@@ -27,7 +27,8 @@ def run(
     bounds = len(program.bound_sizes)
     arrays = known.with_bounds(operands)
     arrays[:bounds] = [as_bound(np.asarray(bound)) for bound in arrays[:bounds]]
-    _check_operands(program.name, arrays, known.operands)
+    told = sum(bound is not None for bound in known.bounds)  # which the caller does not count
+    _check_operands(program.name, arrays, known.operands, told)
     inputs = [GuardedArray(a.astype(t.memory_dtype, copy=False)) for a, t in zip(arrays, known.operands, strict=True)]
     aliased = {result: inputs[operand] for operand, result in program.aliases}
     outputs = [aliased.get(i) or GuardedArray(uninitialised(t, poison)) for i, t in enumerate(known.results)]
@@ -69,11 +70,11 @@ def _check_count(program: Program, operands: Sequence[Array]) -> None:
         )
 
 
-def _check_operands(name: str, arrays: Sequence[Array], types: Sequence[ArrayType]) -> None:
+def _check_operands(name: str, arrays: Sequence[Array], types: Sequence[ArrayType], told: int) -> None:
     for i, (array, type_) in enumerate(zip(arrays, types, strict=True)):
         if array.shape != type_.shape or array.dtype != type_.dtype:
             raise KernelError(
-                f"array {i} does not fit kernel {name!r}",
+                f"array {i - told} does not fit kernel {name!r}",
                 got=f"{array.dtype}{list(array.shape)}",
                 expected=f"{type_.dtype}{list(type_.shape)}",
                 hint="compile the kernel again for arrays of these shapes and dtypes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import subprocess
 import sys
@@ -311,5 +312,7 @@ def test_an_exported_program_runs_in_a_fresh_process(driver: Driver, tmp_path: P
 def test_the_attributes_of_the_tests_are_those_of_the_compiler(driver: Driver) -> None:
     compiled = mosaic_gpu.compile(_plus, X, X)
     program = compiled._compilation.program
+    program = dataclasses.replace(program, cluster=(2, 1, 1), programmatic=True)
     written = _custom_call_attributes(program, compiled.target, compiled.cubin)
+    assert (written["cluster"], written["programmatic"]) == ((2, 1, 1), 1)
     assert set(written) | {"arguments", "aliases"} == set(attributes_of(gpu_kernels.add_one(driver)))
