@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.suite import operation
 from benchmarks.suite.cases import Case, read_cases
 from benchmarks.suite.floats import ROUNDOFF, SMALLEST, decode, encode
 from benchmarks.suite.measure import Roofline, worst
@@ -65,6 +66,21 @@ def test_a_reference_says_what_plain_jax_says(case: Case) -> None:
     found = case.how.reference(case, inputs)
     assert found.rows is None
     np.testing.assert_allclose(found.values[0], in_jax(case, inputs), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_of_some_rows_the_reference_is_that_of_all(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = case.how.inputs(case)
+    whole = case.how.reference(case, inputs)
+    monkeypatch.setattr(operation, "_REFERENCE_FLOPS", 1.0)
+    some = case.how.reference(case, inputs)
+    if case.operation in ("softmax", "rms_norm"):  # never so long
+        assert some.rows is None
+        return
+    assert some.rows is not None
+    assert 0 < len(some.rows) < len(whole.values[0])
+    for part, every in zip(some.values, whole.values, strict=True):
+        np.testing.assert_allclose(part, every[some.rows], rtol=1e-12, atol=1e-12)
 
 
 def test_the_table_of_tiles_is_the_examples() -> None:
