@@ -27,6 +27,11 @@ class GpuCaller:
 
     def __init__(self, kernel: GpuKernel) -> None:
         self.kernel = kernel
+        self._types = given_types(kernel)
+        self._told = len(kernel.operands) - len(self._types)
+        self._aliased = {operand for operand, _ in kernel.aliases}
+        is_open = kernel.symbols or self._told
+        self._fixed = None if is_open else known_sizes(kernel, [t.shape for t in self._types])
         self._loaded: dict[int, LoadedKernel] = {}
 
     def __call__(self, operands: Sequence[Any], out: Sequence[Any] | None = None, stream: Any = None) -> list[Any]:
@@ -43,13 +48,15 @@ class GpuCaller:
           KernelError: an array does not fit: its shape, dtype, strides, alignment or GPU.
           ToolError: the driver refuses.
         """
-        _check_count("operands", operands, given_types(self.kernel), self.kernel.name)
+        _check_count("operands", operands, self._types, self.kernel.name)
         first = next((a for a in operands if is_on_gpu(a)), None)
         number = _current_stream(first) if stream is None else stream_number(stream)
         views = [view_of(a, number) for a in operands]
-        shapes = [np.shape(a) if v is None else v.shape for a, v in zip(operands, views, strict=True)]
-        known = known_sizes(self.kernel, shapes)
-        operands, views = known.with_bounds(operands), known.with_bounds(views)
+        known = self._fixed
+        if known is None:
+            shapes = [np.shape(a) if v is None else v.shape for a, v in zip(operands, views, strict=True)]
+            known = known_sizes(self.kernel, shapes)
+            operands, views = known.with_bounds(operands), known.with_bounds(views)
         place = next((device(v.device) for v in views if isinstance(v, View)), None) or current_device()
         with place.active():
             given = self._operands(operands, views, known.operands, place, number)
@@ -81,13 +88,12 @@ class GpuCaller:
     ) -> list[View]:
         """Each operand as a view that fits; those of the host are copied to the GPU."""
         checked = []
-        bounds, told = len(self.kernel.bound_sizes), sum(size is not None for size in self.kernel.bound_sizes)
-        aliased = {operand for operand, _ in self.kernel.aliases}
+        bounds, told = len(self.kernel.bound_sizes), self._told
         for i, (array, view, type_) in enumerate(zip(operands, views, types, strict=True)):
-            name = f"operand {i - told} of kernel {self.kernel.name!r}"
             if not isinstance(view, View):
+                name = f"operand {i - told} of kernel {self.kernel.name!r}"
                 view = bound_view(array, place) if i < bounds else copied(array, type_, place, stream, name)
-            elif i not in aliased and view.shape == type_.shape and needs_copy(view):
+            elif i not in self._aliased and view.shape == type_.shape and needs_copy(view):
                 view = row_major(view, place, stream)
             check_view(view, type_, place, "operand", i - told, self.kernel.name)
             checked.append(view)
