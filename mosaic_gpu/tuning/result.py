@@ -91,7 +91,9 @@ def table(candidates: Sequence[Candidate]) -> str:
 def _cells(candidate: Candidate) -> list[str]:
     estimate = candidate.estimate
     measured = "" if candidate.timing is None else f"{candidate.timing.median:.1f}"
-    model = ["", ""] if estimate is None else [f"{estimate.microseconds:.1f}", estimate.bound]
+    model = ["", ""]
+    if estimate is not None:
+        model = [f"{estimate.microseconds:.1f}" + "?" * estimate.is_assumed, estimate.bound]
     code = ["", "", "", ""]
     if candidate.launches and estimate is not None:
         shared = max(launch.shared_bytes for launch in candidate.launches)

@@ -237,6 +237,20 @@ def test_a_table_names_every_candidate_and_where_the_numbers_are_from() -> None:
     assert repr(tuned) == str(tuned)
 
 
+def test_estimates_that_rest_on_assumptions_are_marked() -> None:
+    def make(step: int) -> Callable[[Any, Any], Any]:
+        def kernel(n_ref: Any, x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = jax.lax.fori_loop(0, n_ref[0], lambda i, x: x + step, x_ref[...])
+
+        return pl.pallas_call(kernel, out_shape=X, compiler_params=mosaic_gpu.CompilerParams())
+
+    tuned = quietly(make, {"step": [1]}, jax.ShapeDtypeStruct((1,), jnp.int32), X)
+    estimate = tuned.candidates[0].estimate
+    assert estimate is not None
+    assert estimate.is_assumed
+    assert f"{estimate.microseconds:.1f}?" in str(tuned)
+
+
 def test_the_second_time_the_code_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOSAIC_GPU_CACHE_DIR", str(tmp_path))
     first = quietly(doubling, {"rows": [2, 4]}, X)
