@@ -60,7 +60,7 @@ def _build(candidates: Callable[[Case], Iterable[Function]], case: Case, inputs:
     refusal = "no configuration fits"
     for function in candidates(case):
         if not arrays:
-            arrays = [_arrays(case, copy) for copy in inputs.copies]
+            arrays = [as_arrays(case, copy) for copy in inputs.copies]
         try:
             prepared = prepare(function, arrays, heads_behind=case.operation == "attention")
             seconds = _seconds(prepared)
@@ -116,7 +116,7 @@ def prepare(function: Function, arrays: list[tuple[Any, ...]], heads_behind: boo
     return Prepared(run, results, jax.block_until_ready, width)
 
 
-def _arrays(case: Case, copy: tuple[Any, ...]) -> tuple[Any, ...]:
+def as_arrays(case: Case, copy: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same memory as arrays; bytes become the 8-bit floats that they are, attention's heads go behind the rows."""
     import jax
 

@@ -30,7 +30,7 @@ def describe(measured: Measured) -> str:
     cache = "" if measured.exceeds_cache else " (the L2 cache holds them)"
     checked = "" if rows is None else f", {rows} rows checked"
     return (
-        f"{measured.case.name}: {limits.bound} bounds it, {limits.least_us:.1f} us at least; "
+        f"{measured.case.name}: {limits.bound} bounds it, {limits.least_us:.4g} us at least; "
         f"{measured.copies} cop{'y' if measured.copies == 1 else 'ies'} of the inputs{cache}{checked}"
     )
 

@@ -64,7 +64,7 @@ def test_a_bundle_checks_and_times_every_case_with_numpy_and_cuda_bindings_alone
     output = tmp_path / "numbers.json"
     report, printed = stand_in(
         bundle / "run.py", tmp_path, "--json", output, "--plot", tmp_path / "shares.png", "--quick",
-        "--only", "matmul,attention", "softmax", "rms_norm", "cross_entropy", "grouped_matmul",
+        "--only", "matmul,matmul_e4m3_64x64x96", "attention", "softmax", "rms_norm", "cross_entropy", "grouped_matmul",
         before=("--hide", *hidden),
     )  # fmt: skip
     assert report["status"] == 0, printed
