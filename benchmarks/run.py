@@ -23,6 +23,7 @@ from suite.contender import Contender
 from suite.measure import FULL, MISSING, QUICK, measure
 from suite.ours import ours
 
+import mosaic_gpu
 from mosaic_gpu.errors import KernelError, MosaicGpuError, ToolError
 from mosaic_gpu.runtime import driver
 from mosaic_gpu.runtime.devices import Device, default_target, device, device_count
@@ -180,6 +181,9 @@ def _contenders(place: Device, peers: Sequence[str]) -> list[Contender]:
     from suite import peers_jax, peers_torch, peers_triton
 
     if portable.is_portable(HERE):
+        home = Path(mosaic_gpu.__file__).resolve().parent
+        if home != HERE / "mosaic_gpu":  # the hook of an editable install comes before any path
+            print(f"note: the runtime is {home}, not the bundle's own")
         mine = ours(portable.PortableKernels(HERE, place), place)
     else:
         from suite.kernels import compile_case
