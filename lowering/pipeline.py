@@ -81,6 +81,7 @@ def layout_passes() -> tuple[Pass, ...]:
     from mosaic_gpu.lowering.passes.hoist_steps import HoistSteps
     from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
     from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
+    from mosaic_gpu.lowering.passes.split_tiles import SplitTiles
     from mosaic_gpu.lowering.passes.walk_tiles import WalkTiles
 
     return (
@@ -89,6 +90,7 @@ def layout_passes() -> tuple[Pass, ...]:
         PromoteRefs(),
         DropDeadCarries(),  # before loops are launched, which carry nothing
         UpstreamPasses("canonicalize"),
+        SplitTiles(),  # before loops are launched: its own are among them
         WalkTiles(),  # before the launch of loops with known bounds, which may be part of the tiles
         ParallelizeLoops(),
         HoistLoads(),  # after promotion: a loop that keeps its output in registers writes no memory

@@ -64,15 +64,15 @@ def _group_launch(kernel: Any, blocks: int) -> None:
         return
     row_axis, column_axis = wide[-2:]
     rows, columns = grid[row_axis], grid[column_axis]
-    ids = [_program_ids(kernel, axis) for axis in (row_axis, column_axis)]
-    size = _group_size(kernel, *ids, blocks)
+    row_ids, column_ids = (_program_ids(kernel, axis) for axis in (row_axis, column_axis))
+    size = _group_size(kernel, row_ids, column_ids, blocks)
     if size < 2 or columns * size <= blocks:
         return
     with ir.InsertionPoint.at_block_begin(body_of(kernel)), kernel.location:
         tile = ProgramIdOp(emit.int_attr(row_axis)).result
-        places = _place(tile, _constant(tile.type, rows), _constant(tile.type, columns), size)
-    for old_ids, new in zip(ids, places, strict=True):
-        _replace(old_ids, new)
+        row, column = _place(tile, _constant(tile.type, rows), _constant(tile.type, columns), size)
+    _replace(row_ids, row)
+    _replace(column_ids, column)
     regrouped = {row_axis: rows * columns, column_axis: 1}
     kernel.attributes["grid"] = emit.int_array([regrouped.get(axis, extent) for axis, extent in enumerate(grid)])
 

@@ -1,0 +1,187 @@
+"""Kernels that work on more than the registers of a block hold: they are done part by part."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import mosaic_gpu
+from tests.support.backends import Run
+from tests.support.calls import call, random
+
+LIMIT = 32_768
+"""Words of 32 bits that a tile may take before it is split."""
+
+
+def largest_tile(function: Any, *arrays: Any) -> int:
+    """Words that the largest tile takes that a block works on; elements of less than 16 bits take that many."""
+    text = mosaic_gpu.compile(function, *arrays).ir("layouts")
+    tiles = re.findall(r"(?<!ref<)tensor<((?:\d+x)+)[a-z]+(\d+)", text)
+    return max(math.prod(int(n) for n in shape.split("x")[:-1]) * max(16, int(bits)) // 32 for shape, bits in tiles)
+
+
+def body(function: Callable[..., Any]) -> Callable[..., None]:
+    """A kernel that writes what `function` makes of all its inputs."""
+
+    def kernel(*refs: Any) -> None:
+        refs[-1][...] = function(*(ref[...] for ref in refs[:-1]))
+
+    return kernel
+
+
+def softmax(x: Any, axis: int) -> Any:
+    e = jnp.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "rows": (lambda x: 2 * x + 1, (300, 301)),
+    "a vector": (lambda x: 2 * x + 1, (70_001,)),
+    "long rows": (lambda x: 2 * x + 1, (3, 40_001)),
+    "three dimensions": (lambda x: 2 * x + 1, (33, 50, 60)),
+    "one row": (lambda x: 2 * x + 1, (1, 50_000)),
+    "a transposition": (lambda x: x.T, (260, 300)),
+    "two dimensions changed": (lambda x: x.transpose(1, 0, 2), (20, 60, 70)),
+    "coordinates": (lambda x: x + jax.lax.broadcasted_iota(jnp.float32, x.shape, 0) * x.shape[1], (301, 260)),
+    "columns' coordinates": (lambda x: x + jax.lax.broadcasted_iota(jnp.float32, x.shape, 1), (301, 260)),
+    "another shape": (lambda x: x.reshape(150, 2, 300) - 1, (300, 300)),
+    "no kept dimension": (lambda x: x.reshape(-1), (30, 40, 50)),
+    "a condition": (lambda x: jnp.where(x > 0, x, -1.0), (270, 270)),
+    "slices": (lambda x: jnp.concatenate([x[:, 100:], x[:, :100]], axis=1), (300, 200)),
+    "reversed rows": (lambda x: x[:, ::-1], (300, 200)),
+    "reversed columns": (lambda x: x[::-1], (300, 200)),
+    "rolled": (lambda x: jnp.roll(x, 7, axis=0), (200, 200)),
+    "running sums": (lambda x: jnp.cumsum(x, axis=1), (300, 129)),
+    "an outer product": (lambda x: x[:, None] * x[None, :], (250,)),
+    "a row added": (lambda x: x + x[:1], (300, 200)),
+    "softmax of rows": (lambda x: softmax(x, 1), (301, 260)),
+    "softmax of columns": (lambda x: softmax(x, 0), (1000, 67)),
+    "softmax of wide rows": (lambda x: softmax(x, 1), (2, 40_000)),
+    "all less their mean": (lambda x: x - x.mean(), (300, 200)),
+    "columns' sums": (lambda x: x.sum(axis=0), (3001, 33)),
+    "rows' sums": (lambda x: x.sum(axis=1), (301, 260)),
+    "the sum": (lambda x: x.sum(), (301, 260)),
+    "the largest": (lambda x: x.max(), (70_000,)),
+    "columns' places": (lambda x: jnp.argmax(x, axis=0), (3001, 33)),
+    "rows' places": (lambda x: jnp.argmin(x, axis=1), (301, 260)),
+    "any": (lambda x: (x > 4).any(axis=0), (5000, 30)),
+    "sorted rows": (lambda x: jnp.sort(x, axis=1), (600, 64)),
+}
+WHOLE = {"reversed columns", "rolled", "no kept dimension", "sorted rows"}
+"""Those that have an op for which nothing here tells how to split it."""
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_parts_give_what_the_whole_gives(run: Run, name: str) -> None:
+    function, shape = ELEMENTWISE[name]
+    x = random(*shape)
+    expected = jax.eval_shape(function, x)
+    kernel = call(body(function), expected.shape, expected.dtype)
+    np.testing.assert_allclose(run(kernel, x), np.asarray(function(jnp.asarray(x))), rtol=2e-5, atol=1e-4)
+    if name not in WHOLE:
+        assert largest_tile(kernel, x) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint32", "int64", "bfloat16", "float16", "float64", "bool", "float8_e4m3fn"]
+)
+def test_every_width_is_split(run: Run, dtype: str) -> None:
+    x = np.round(8 * random(400, 300)).astype(jnp.dtype(dtype))
+    expected = np.where(x == x[:, :1], x, x[:, 1:2])
+    with jax.enable_x64(True):
+        kernel = call(body(lambda x: jnp.where(x == x[:, :1], x, x[:, 1:2])), x.shape, x.dtype)
+        result = run(kernel, x)
+        assert largest_tile(kernel, x) <= LIMIT
+    np.testing.assert_array_equal(result.view(np.uint8), expected.view(np.uint8))
+
+
+def test_parts_of_a_whole_array_are_blocks_of_the_launch() -> None:
+    x = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+    compiled = mosaic_gpu.compile(call(body(lambda x: softmax(x, 1)), x.shape), x)
+    assert compiled.launch_facts.grid == (256, 1, 1)
+
+
+def test_two_results_are_written_by_the_same_blocks(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any, mean_ref: Any) -> None:
+        mean = x_ref[...].mean(axis=1)
+        mean_ref[...] = mean
+        o_ref[...] = x_ref[...] - mean[:, None]
+
+    x = random(300, 256)
+    shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct(x.shape[:1], x.dtype))
+    function = pl.pallas_call(kernel, shapes, compiler_params=mosaic_gpu.CompilerParams())
+    results = run(function, x)
+    np.testing.assert_allclose(results[0], x - x.mean(axis=1, keepdims=True), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(results[1], x.mean(axis=1), rtol=1e-5, atol=1e-5)
+    assert mosaic_gpu.compile(function, x).launch_facts.grid[0] > 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_arrays_change_in_place(run: Run, kept: bool) -> None:
+    x = random(300, 301)
+    function = (lambda x: 2 * x) if kept else (lambda x: x[:, ::-1] + x[::-1])
+    kernel = call(body(function), x.shape, input_output_aliases={0: 0})
+    np.testing.assert_array_equal(run(kernel, x), function(x))
+    assert (largest_tile(kernel, x) <= LIMIT) == kept
+
+
+def test_what_was_written_is_read_again(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        o_ref[...] += o_ref[...][::-1]
+        o_ref[...] *= x_ref[...]
+
+    x = random(200, 200)
+    np.testing.assert_allclose(run(call(kernel, x.shape), x), (x + x[::-1]) * x, rtol=1e-6, atol=1e-6)
+
+
+def test_a_loop_with_large_tiles_inside(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        def step(i: Any, carry: Any) -> Any:
+            o_ref[i] = x_ref[i] * i + x_ref[0]
+            return carry
+
+        jax.lax.fori_loop(0, 3, step, None)
+
+    x = random(3, 200, 220)
+    function = call(kernel, x.shape)
+    expected = x * np.arange(3, dtype=np.float32)[:, None, None] + x[0]
+    np.testing.assert_allclose(run(function, x), expected, rtol=1e-6, atol=1e-6)
+    assert largest_tile(function, x) <= LIMIT
+
+
+def test_a_grid_of_large_blocks_with_an_overhanging_one(run: Run) -> None:
+    x = random(500, 301)
+    spec = pl.BlockSpec((256, 301), lambda i: (i, 0))
+    function = call(body(lambda x: softmax(x, 1)), x.shape, grid=(2,), in_specs=[spec], out_specs=spec)
+    np.testing.assert_allclose(run(function, x), np.asarray(softmax(jnp.asarray(x), 1)), rtol=1e-5, atol=1e-6)
+    assert largest_tile(function, x) <= LIMIT
+
+
+def test_few_warps_make_small_parts(run: Run) -> None:
+    x = random(80, 129)
+    function = pl.pallas_call(
+        body(lambda x: 2 * x),
+        jax.ShapeDtypeStruct(x.shape, x.dtype),
+        compiler_params=mosaic_gpu.CompilerParams(num_warps=1),
+    )
+    np.testing.assert_array_equal(run(function, x), 2 * x)
+    assert largest_tile(function, x) <= 64 * 128
+
+
+def test_a_gather_of_many_rows(run: Run) -> None:
+    def kernel(x_ref: Any, rows_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[rows_ref[...]]
+
+    x, rows = random(50, 70), np.random.default_rng(0).integers(0, 50, 700).astype(np.int32)
+    function = call(kernel, (700, 70))
+    np.testing.assert_array_equal(run(function, x, rows), x[rows])
+    assert largest_tile(function, x, rows) <= LIMIT
