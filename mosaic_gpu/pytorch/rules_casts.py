@@ -50,7 +50,7 @@ def _float_to_integer(x: Tensor, name: str) -> Tensor:
         result = torch.where(upper, result ^ torch.iinfo(torch.int64).min, result)
     else:
         result = inside.clamp(max=2.0**63 - 1024).to(torch.int64)
-    return store(torch.where(whole >= high, high - 1 if name != "uint64" else -1, result), name)
+    return store(torch.where(whole >= float(high), high - 1 if name != "uint64" else -1, result), name)
 
 
 @evaluates("bitcast_convert_type")

@@ -190,8 +190,9 @@ def eval_round(equation: Equation, x: Tensor, *, rounding_method: Any, **_: Any)
 
 @evaluates("integer_pow")
 def eval_integer_pow(equation: Equation, x: Tensor, *, y: int, **_: Any) -> Tensor:
-    """x**y by repeated squaring; integers wrap around, and a negative power is 1 divided by the positive one."""
+    """x**y by repeated squaring, rounded once; integers wrap around; a negative power is 1 divided by the positive."""
     base = load(x, equation.dtype)
+    base = base.to(torch.float32) if base.dtype in (torch.float16, torch.bfloat16) else base
     result, rest = torch.ones_like(base), abs(y)
     while rest:
         result = result * base if rest & 1 else result

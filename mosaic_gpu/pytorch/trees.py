@@ -101,25 +101,6 @@ def unflatten(form: Form, tensors: Any) -> Any:
     return items
 
 
-def flatten_results(value: Any, leaves: list[Any]) -> Form:
-    """The form of what a function of JAX gives; its arrays and numbers are added to the list.
-
-    Raises KernelError for anything else.
-    """
-    if isinstance(value, tuple | list | dict) or value is None:
-        ordered = value if not isinstance(value, dict) else {k: value[k] for k in sorted(value)}
-        form = _container(ordered, [flatten_results(v, leaves) for v in _children(ordered)])
-        if form is not None:
-            return form
-    elif isinstance(value, jax.Array | np.ndarray | np.generic | int | float):
-        leaves.append(value)
-        return ("tensor", len(leaves) - 1)
-    raise KernelError(
-        f"a function of as_torch gives a {type(value).__name__}",
-        expected="arrays, and tuples, lists and dicts of them",
-    )
-
-
 def statics(form: Form) -> list[Form]:
     """The forms of the static values in a form."""
     if form[0] == "static":

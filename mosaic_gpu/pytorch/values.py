@@ -78,7 +78,11 @@ def load(tensor: Tensor, name: str) -> Tensor:
 def store(tensor: Tensor, name: str) -> Tensor:
     """Computed values as they are carried: rounded, integers cut to their low bits."""
     if name in _SMALL_FLOATS:
-        return tensor.to(TORCH_DTYPES[name]).view(torch.uint8)
+        # Versions of PyTorch differ in what becomes of larger ones.
+        limit, beyond = (464.0, torch.nan) if name == "float8_e4m3fn" else (61439.999, torch.inf)
+        value = tensor.to(torch.float32)
+        value = torch.where(value.abs() > limit, torch.copysign(torch.full_like(value, beyond), value), value)
+        return value.to(TORCH_DTYPES[name]).view(torch.uint8)
     return tensor.to(CARRIERS[name])
 
 
