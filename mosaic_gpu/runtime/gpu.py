@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ class GpuCaller:
         is_open = kernel.symbols or self._told
         self._fixed = None if is_open else known_sizes(kernel, [t.shape for t in self._types])
         self._loaded: dict[int, LoadedKernel] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, operands: Sequence[Any], out: Sequence[Any] | None = None, stream: Any = None) -> list[Any]:
         """Launches the kernel and returns at once: its results, arrays that the stream will have written.
@@ -77,7 +79,9 @@ class GpuCaller:
             self._write_untouched(targets, known.results, stream)
             return
         if place.ordinal not in self._loaded:
-            self._loaded[place.ordinal] = loaded.load(self.kernel, place)
+            with self._lock:
+                if place.ordinal not in self._loaded:
+                    self._loaded[place.ordinal] = loaded.take(self.kernel, place)
         pointers = [v.pointer for v in (*given, *targets)]
         bounds = len(known.bounds)
         pointers[bounds:bounds] = [address_of(number, place) for number in known.symbols]
@@ -137,9 +141,13 @@ class GpuCaller:
                 driver.call("cuStreamSynchronize", stream)
 
     def unload(self) -> None:
-        """Gives the code back to the driver; a graph that holds the kernel must not be launched again."""
-        self._loaded.clear()
-        loaded.unload(self.kernel)
+        """Gives the code back to the driver, unless an equal kernel of another caller needs it.
+
+        A graph that holds the kernel must not be launched again.
+        """
+        with self._lock:
+            while self._loaded:
+                loaded.give_back(self._loaded.popitem()[1])
 
 
 def _check_count(what: str, arrays: Sequence[Any], types: Sequence[ArrayType], name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -177,24 +178,32 @@ def check_target(kernel: GpuKernel, device: Device) -> None:
     )
 
 
-_loaded: dict[tuple[int, GpuKernel], LoadedKernel] = {}
-_lock = threading.Lock()
+class _Loaded:
+    """Kernels by GPU and content, each with the number of those who use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kernels: dict[tuple[int, GpuKernel], LoadedKernel] = {}
+        self._users: Counter[tuple[int, GpuKernel]] = Counter()
+
+    def take(self, kernel: GpuKernel, device: Device) -> LoadedKernel:
+        """The kernel on `device`, loaded when it is first asked for, whichever thread asks, until all gave it back."""
+        key = (device.ordinal, kernel)
+        with self._lock:
+            if key not in self._kernels:
+                self._kernels[key] = LoadedKernel(kernel, device)
+            self._users[key] += 1
+            return self._kernels[key]
+
+    def give_back(self, loaded: LoadedKernel) -> None:
+        """One user less; the last one unloads it: no graph that holds the kernel may be launched again."""
+        key = (loaded.device.ordinal, loaded.kernel)
+        with self._lock:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                self._kernels.pop(key).unload()
 
 
-def load(kernel: GpuKernel, device: Device) -> LoadedKernel:
-    """The kernel on `device`, loaded when it is first asked for, whichever thread asks."""
-    key = (device.ordinal, kernel)
-    found = _loaded.get(key)
-    if found is not None:
-        return found
-    with _lock:
-        if key not in _loaded:
-            _loaded[key] = LoadedKernel(kernel, device)
-        return _loaded[key]
-
-
-def unload(kernel: GpuKernel) -> None:
-    """Unloads the kernel from every GPU; no graph that holds it may be launched again."""
-    with _lock:
-        for key in [k for k in _loaded if k[1] == kernel]:
-            _loaded.pop(key).unload()
+_LOADED = _Loaded()
+take, give_back = _LOADED.take, _LOADED.give_back

@@ -366,6 +366,25 @@ def test_each_gpu_loads_a_kernel_once(driver: Driver) -> None:
     assert driver.count("modules") == before
 
 
+def test_unloading_leaves_an_equal_kernel_of_another_caller(driver: Driver) -> None:
+    kernel = gpu_kernels.add_one(driver, name="equal")
+    first, second = GpuCaller(kernel), GpuCaller(dataclasses.replace(kernel))
+    before = driver.count("modules")
+    x = DeviceArray.of(X)
+    first([x])
+    second([x])
+    assert driver.count("modules") == before + 1
+    first.unload()
+    first.unload()
+    (result,) = second([x])
+    np.testing.assert_array_equal(result.numpy(), X + 1)
+    second.unload()
+    assert driver.count("modules") == before
+    first([x])
+    assert driver.count("modules") == before + 1
+    first.unload()
+
+
 def test_threads_that_ask_at_once_load_a_kernel_once(driver: Driver) -> None:
     call = GpuCaller(gpu_kernels.add_one(driver, name="at_once"))
     before = driver.count("cuModuleLoadData")
