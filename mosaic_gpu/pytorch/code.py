@@ -67,14 +67,14 @@ class Code:
         """
         self._avals: list[Any] = []
         self.constants: dict[int, Any] = {}
-        self._equations: list[tuple[Any, tuple[int, ...], tuple[int, ...]]] = []
+        self._equations: list[tuple[Any, tuple[int, ...], tuple[int, ...], SourceLine | None]] = []
         opened = compat.open_jaxpr(jaxpr)
         self.arguments = [self._slot(v.aval) for v in opened.invars]
         self.results = self._inline(opened, getattr(jaxpr, "consts", ()), self.arguments)
         if select is not None:
             self.results = select(self)
         self._drop_unused()
-        steps = [_step(eqn, inputs, outputs, self.constants) for eqn, inputs, outputs in self._equations]
+        steps = [_step(*equation, self.constants) for equation in self._equations]
         self._makers = [s for s in steps if s.equation.name in registry.MAKES]
         self.constants.update((s.outputs[0], None) for s in self._makers)
         self.steps = [s for s in steps if s.equation.name not in registry.MAKES]
@@ -90,8 +90,10 @@ class Code:
         self.constants[slot] = value
         return slot
 
-    def _inline(self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[int]) -> list[int]:
-        """Adds the equations of a jaxpr on these slots; the slots of its results."""
+    def _inline(
+        self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[int], call: SourceLine | None = None
+    ) -> list[int]:
+        """Adds the equations of a jaxpr, called at a line, on these slots; the slots of its results."""
         env = dict(zip(jaxpr.invars, arguments, strict=True))
         for var, value in zip(jaxpr.constvars, consts, strict=True):
             env[var] = self._constant(value, var.aval)
@@ -101,23 +103,23 @@ class Code:
 
         for eqn in jaxpr.eqns:
             inputs = tuple([read(v) for v in eqn.invars])
-            inner = _CALLS.get(eqn.primitive.name)
+            inner, source = _CALLS.get(eqn.primitive.name), equation_source(eqn) or call
             if inner is not None:
                 called = eqn.params[inner]
-                outputs = self._inline(compat.open_jaxpr(called), getattr(called, "consts", ()), inputs)
+                outputs = self._inline(compat.open_jaxpr(called), getattr(called, "consts", ()), inputs, source)
             else:
                 outputs = [self._slot(v.aval) for v in eqn.outvars]
-                self._equations.append((eqn, inputs, tuple(outputs)))
+                self._equations.append((eqn, inputs, tuple(outputs), source))
             env.update(zip(eqn.outvars, outputs, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
     def _drop_unused(self) -> None:
         used = set(self.results)
         kept = []
-        for eqn, inputs, outputs in reversed(self._equations):
-            if used.intersection(outputs):
-                used.update(inputs)
-                kept.append((eqn, inputs, outputs))
+        for equation in reversed(self._equations):
+            if used.intersection(equation[2]):
+                used.update(equation[1])
+                kept.append(equation)
         self._equations = kept[::-1]
         self.constants = {slot: value for slot, value in self.constants.items() if slot in used}
 
@@ -180,8 +182,10 @@ def constant(value: Any, aval: Any, device: torch.device) -> Tensor:
     return from_numpy(array, name).to(device)
 
 
-def _step(eqn: Any, inputs: tuple[int, ...], outputs: tuple[int, ...], constants: dict[int, Any]) -> Step:
-    name, source = eqn.primitive.name, equation_source(eqn)
+def _step(
+    eqn: Any, inputs: tuple[int, ...], outputs: tuple[int, ...], source: SourceLine | None, constants: dict[int, Any]
+) -> Step:
+    name = eqn.primitive.name
     try:
         _check_dtypes(eqn)
         rule, told_device = _rule_of(name, source)

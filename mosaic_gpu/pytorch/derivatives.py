@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from mosaic_gpu.errors import UnsupportedError
+from mosaic_gpu.errors import SourceLine, UnsupportedError
 from mosaic_gpu.kernel import kernel_name
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.jaxpr.sources import equation_source
@@ -83,7 +83,7 @@ def differentiate(function: Traced, wanted: Sequence[bool], results: Sequence[st
 
         return jax.vjp(of_wanted, *(o for w, o in zip(wanted, operands, strict=True) if w), has_aux=True)
 
-    _refuse_kernels(function, wanted, floats)
+    _refuse_kernels(function, wanted)
     closed, (_, vjp, _) = _traced_or_refused(forward, function)
     residuals = len(jax.tree.leaves(vjp))
     places = {i: n for n, i in enumerate(floats)} | {i: len(floats) + residuals + n for n, i in enumerate(others)}
@@ -151,17 +151,24 @@ def chosen_results(jaxpr: Any, places: Sequence[int]) -> Callable[..., Any]:
     return chosen
 
 
-def _refuse_kernels(function: Traced, wanted: Sequence[bool], floats: Sequence[int]) -> None:
+def _refuse_kernels(function: Traced, wanted: Sequence[bool]) -> None:
     """Raises UnsupportedError where a kernel, which has no derivative by itself, stands between operands and results."""
     jaxpr = compat.open_jaxpr(function.jaxpr())
     reached = _reach(jaxpr, [True if w else None for w in wanted])
-    kernel = next((reached[i] for i in floats if reached[i] not in (None, True)), None)
+    kernel = next((r for r in reached if r not in (None, True)), None)
     if kernel is not None:
         raise UnsupportedError(
             f"kernel {kernel_name(kernel.params['jaxpr'])!r} has no derivative",
-            hint="put the call into a function with jax.custom_vjp, whose backward function computes the gradients",
-            source=equation_source(kernel),
+            hint="put the call into a function with jax.custom_vjp, whose backward function computes the gradients; or "
+            "give it jax.lax.stop_gradient(x)",
+            source=equation_source(kernel) or _definition(kernel.params["jaxpr"]),
         )
+
+
+def _definition(jaxpr: Any) -> SourceLine | None:
+    """Where the function of a kernel is defined: of what a backward function calls, JAX keeps no other line."""
+    found = compat.function_source(jaxpr)
+    return None if found is None else SourceLine(*found, kernel_name(jaxpr))
 
 
 def _reach(jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -178,7 +185,7 @@ def _reach(jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
     for eqn in jaxpr.eqns:
         given = [read(v) for v in eqn.invars]
         for var, found in zip(eqn.outvars, _through(eqn, given), strict=True):
-            env[var] = found if is_float(dtype_name(var.aval.dtype)) else None
+            env[var] = found if found is not True or is_float(dtype_name(var.aval.dtype)) else None
     return [read(v) for v in jaxpr.outvars]
 
 
@@ -186,7 +193,7 @@ def _through(eqn: Any, given: list[Any]) -> list[Any]:
     """What the results of an equation depend on."""
     name, count = eqn.primitive.name, len(eqn.outvars)
     worst = next((g for g in given if g not in (None, True)), True if True in given else None)
-    if worst is None or name == "stop_gradient":
+    if worst is None or (worst is True and name == "stop_gradient"):
         return [None] * count
     if eqn.primitive is compat.pallas_call_p:
         return [eqn] * count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 import jax
@@ -49,7 +50,7 @@ class TorchFunction:
         """Runs it on tensors; see `mosaic_gpu.as_torch`."""
         tensors: list[torch.Tensor] = []
         form = flatten((args, kwargs), tensors)
-        types = tuple([(tuple([n.__index__() for n in x.shape]), x.dtype, x.device, x.layout) for x in tensors])
+        types = tuple([(tuple([index(n) for n in x.shape]), x.dtype, x.device, x.layout) for x in tensors])
         if torch.compiler.is_compiling():
             key, result = _plan_in_graph(self, form, types)
             return unflatten(result, torch.ops.mosaic_gpu.run.default(key, tensors))

@@ -43,11 +43,21 @@ def _run_differentiably(plan: Plan, operands: Sequence[Tensor]) -> Any:
     """The results, which autograd can go back through."""
     _refuse_tangents(plan, operands)
     if torch.is_grad_enabled() and plan.is_differentiable:
-        wanted = tuple([x.requires_grad for x in operands])
+        is_transformed = torch._C._are_functorch_transforms_active()
+        wanted = tuple([_is_tracked(x) if is_transformed else x.requires_grad for x in operands])
         if any(wanted):
-            function = _Transformable if torch._C._are_functorch_transforms_active() else _Differentiable
+            function = _Transformable if is_transformed else _Differentiable
             return function.apply(plan.gradient(wanted), *operands)[: len(plan.results)]
     return _values(plan, operands)
+
+
+def _is_tracked(tensor: Tensor) -> bool:
+    """Whether a gradient flows to a tensor at any level of nested transforms."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if tensor.requires_grad:
+            return True
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return bool(tensor.requires_grad)
 
 
 def _values(plan: Plan, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -133,8 +143,8 @@ def _autograd(key: str, operands: Sequence[Tensor]) -> list[Tensor]:
 
 def _run_batched(info: Any, in_dims: Any, key: str, operands: Sequence[Tensor]) -> tuple[list[Tensor], list[int]]:
     """`torch.func.vmap` of it is `jax.vmap` of the plan's function."""
-    results = list(run(plan_of(key).batched(info.batch_size, in_dims[1]), operands))
-    return results, [0] * len(results)
+    plan = plan_of(key).batched(info.batch_size, in_dims[1])
+    return list(torch.ops.mosaic_gpu.run.default(plan.key, operands)), [0] * len(plan.results)
 
 
 def _define() -> torch.library.Library:

@@ -12,6 +12,7 @@ Forms are tuples, so that `torch.compile` can hold them as constants:
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import jax
@@ -73,7 +74,7 @@ def _plain(value: Any) -> Any:
     if type(value) is float:
         return f"{value}"
     if type(value) is int:
-        return value.__index__()
+        return index(value)
     return value
 
 
