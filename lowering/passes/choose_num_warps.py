@@ -22,6 +22,7 @@ from mosaic_gpu.dialect.layouts import WARP_SIZE
 from mosaic_gpu.dialect.types import is_tile, shape_of, storage_bits
 from mosaic_gpu.errors import KernelError
 from mosaic_gpu.lowering.dots import dot_of, fits_warpgroup
+from mosaic_gpu.lowering.nvvm.sources import source_of
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.walk import body_of, kernels, walk
 from mosaic_gpu.lowering.targets import Target, parse_target
@@ -33,6 +34,8 @@ MAX_DOT_REGISTERS = 128
 """The same, in a kernel whose dots run on warpgroups."""
 REFERENCES = frozenset({"mgpu.subview", "mgpu.alloc"})
 """Ops whose results are no tiles (and slow to ask for)."""
+MAX_TILE_ELEMENTS = 2**20
+"""Elements of one tile: 1,024 for each of the 1,024 threads that a block can have at most."""
 STEPS = ((4, 16), (8, 32))
 """(warps, elements a thread): up to so many warps are used while a thread would have more elements than that."""
 
@@ -81,7 +84,10 @@ def largest_tile(kernel: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class ChooseNumWarps:
-    """The pass; `LoweringOptions.num_warps` overrules it.  Raises KernelError where no block has that number."""
+    """The pass; `LoweringOptions.num_warps` overrules it.
+
+    Raises KernelError where no block has that number, or no number of warps could hold a tile.
+    """
 
     name: str = "choose-num-warps"
 
@@ -95,7 +101,24 @@ class ChooseNumWarps:
             )
         for kernel in kernels(module):
             elements, words = largest_tile(kernel)
+            if elements > MAX_TILE_ELEMENTS:
+                raise _too_large(kernel)
             dot = largest_warpgroup_dot(kernel, parse_target(options.target))
             chosen = choose(elements, words) if dot is None else choose_warpgroups(*dot, words)
             warps = options.num_warps or chosen
             kernel.attributes["num_warps"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), warps)
+
+
+def _too_large(kernel: Any) -> KernelError:
+    """What to say of the first tile that is too large, of those whose line is known."""
+    values = [result for op in walk(body_of(kernel)) for result in op.results if is_tile(result.type)]
+    large = [value for value in values if math.prod(shape_of(value.type)) > MAX_TILE_ELEMENTS]
+    value = min(large, key=lambda value: source_of(value.owner.location) is None)
+    shape = shape_of(value.type)
+    return KernelError(
+        "a value is larger than a block of threads can hold, and cannot be computed part by part",
+        got=f"shape {list(shape)}: {math.prod(shape)} elements",
+        expected=f"at most {MAX_TILE_ELEMENTS} elements",
+        hint="cut the arrays into smaller blocks with BlockSpec and grid, or read part of a reference at a time",
+        source=source_of(value.owner.location),
+    )

@@ -185,3 +185,20 @@ def test_a_gather_of_many_rows(run: Run) -> None:
     function = call(kernel, (700, 70))
     np.testing.assert_array_equal(run(function, x, rows), x[rows])
     assert largest_tile(function, x, rows) <= LIMIT
+
+
+def test_a_huge_value_that_cannot_be_split_is_refused_with_its_line() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.sort(x_ref[...])
+
+    x = jax.ShapeDtypeStruct((2_000_000,), jnp.float32)
+    with pytest.raises(mosaic_gpu.KernelError, match=r"larger than a block of threads can hold.*\n.*2000000") as caught:
+        mosaic_gpu.compile(call(kernel, x.shape), x)
+    line = kernel.__code__.co_firstlineno + 1
+    assert str(caught.value).splitlines()[-1].startswith(f"  at {__file__}:{line}")
+
+
+def test_arrays_of_millions_are_split(run: Run) -> None:
+    x = random(1500, 1001)
+    function = call(body(lambda x: 2 * x), x.shape)
+    np.testing.assert_array_equal(run(function, x), 2 * x)
