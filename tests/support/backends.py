@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 
 import mosaic_gpu
+from mosaic_gpu.lowering.toolpaths import find_tool
 
 POISON = 0xA7
 """Every byte of a result before the kernel runs: an element that is never written is plain to see."""
@@ -21,8 +24,20 @@ def run_on_simulator(call: Callable[..., Any], *arrays: Any) -> Any:
 
     Gives NumPy arrays: one, or a tuple where the kernel has several results.
     """
-    results, _ = mosaic_gpu.compile(call, *arrays).simulate(*arrays, poison=POISON)
+    kernel = mosaic_gpu.compile(call, *arrays)
+    check_assembles(kernel.ptx, kernel.target)
+    results, _ = kernel.simulate(*arrays, poison=POISON)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+@cache
+def check_assembles(ptx: str, target: str) -> None:
+    """ptxas, which is the judge of PTX and not the simulator, takes the code."""
+    ptxas = find_tool("ptxas")
+    assert ptxas is not None
+    command = [str(ptxas), f"-arch={target}", "-O0", "-", "-o", "/dev/null"]
+    done = subprocess.run(command, input=ptx, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 LENIENT = mosaic_gpu.InterpretParams(
