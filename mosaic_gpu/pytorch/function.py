@@ -160,7 +160,8 @@ def _of_kernel(kernel: CompiledKernel, form: Form, avals: tuple[Any, ...]) -> tu
     """Of a compiled kernel: its types are fixed."""
     if kernel._compilation.program.symbols:
         raise UnsupportedError(
-            f"kernel {kernel.name!r} is compiled for arrays whose sizes are not known", hint="give as_torch the function"
+            f"kernel {kernel.name!r} is compiled for arrays whose sizes are not known",
+            hint="give as_torch the function",
         )
     code = KernelCode(kernel._call, kernel._compilation)
     expected = code.avals(code.arguments)

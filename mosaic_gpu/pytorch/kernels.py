@@ -13,7 +13,16 @@ from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.kernel import Compilation, compilation_of, gpu_kernel, kernel_call
 from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.pytorch.registry import Equation, executes, prepares
-from mosaic_gpu.pytorch.values import CARRIERS, Tensor, dtype_name, from_numpy, is_unsigned, to_numpy, uncarried, widened
+from mosaic_gpu.pytorch.values import (
+    CARRIERS,
+    Tensor,
+    dtype_name,
+    from_numpy,
+    is_unsigned,
+    to_numpy,
+    uncarried,
+    widened,
+)
 from mosaic_gpu.runtime.gpu import GpuCaller
 from mosaic_gpu.runtime.gpu_kernel import POINTER_ALIGNMENT
 from mosaic_gpu.runtime.interface import LoadedProgram
@@ -63,7 +72,9 @@ class TorchKernel:
         with self._lock:
             caller = self._caller
         bounds = self.call.num_bounds
-        given = [_launchable(x, name, i in self._aliased) for i, (x, name) in enumerate(zip(operands, dtypes, strict=True))]
+        given = [
+            _launchable(x, name, i in self._aliased) for i, (x, name) in enumerate(zip(operands, dtypes, strict=True))
+        ]
         given[:bounds] = [_bound(x, name) for x, name in zip(operands[:bounds], dtypes[:bounds], strict=True)]
         written = {result: given[operand] for operand, result in self.program.aliases}
         for i, (type_, name) in enumerate(zip(self.program.results, self._results, strict=True)):

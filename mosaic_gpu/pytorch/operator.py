@@ -47,7 +47,8 @@ def _run_differentiably(plan: Plan, operands: Sequence[Tensor]) -> Any:
         wanted = tuple([_is_tracked(x) if is_transformed else x.requires_grad for x in operands])
         if any(wanted):
             function = _Transformable if is_transformed else _Differentiable
-            return function.apply(plan.gradient(wanted), *operands)[: len(plan.results)]
+            gradient = plan.gradient(wanted)
+            return function.apply(gradient, *operands, *_anchors(gradient, operands))[: len(plan.results)]
     return _values(plan, operands)
 
 
@@ -73,22 +74,52 @@ def _refuse_tangents(plan: Plan, operands: Sequence[Tensor]) -> None:
         )
 
 
+def _anchors(gradient: Gradient, operands: Sequence[Tensor]) -> list[Tensor]:
+    """Empty tensors that depend on the operands which are not saved, for `_NoSecond`; they hold no memory."""
+    return [operands[i].reshape(-1)[:0].clone() for i in gradient.anchored]
+
+
 def _forward(gradient: Gradient, *operands: Tensor) -> tuple[Tensor, ...]:
-    return tuple(_values(gradient.forward, operands))
+    return tuple(_values(gradient.forward, operands[: len(gradient.wanted)]))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     gradient, *operands = inputs
     ctx.gradient = gradient
-    ctx.save_for_backward(*[operands[i] if i >= 0 else output[~i] for i in gradient.saved])
+    saved = [operands[i] if i >= 0 else output[~i] for i in gradient.saved]
+    ctx.save_for_backward(*saved, *operands[len(gradient.wanted) :])
     ctx.mark_non_differentiable(*[output[i] for i in gradient.constant_outputs])
 
 
 def _backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     gradient: Gradient = ctx.gradient
     given = [g for g, name in zip(gradients, gradient.results, strict=False) if is_float(name)]
-    found = iter(_run_backward(gradient.backward, [*ctx.saved_tensors, *given]))
-    return (None, *[next(found) if w else None for w in gradient.wanted])
+    count = len(gradient.saved)
+    kept = ctx.saved_tensors
+    saved, anchors = kept[:count], kept[count:]
+    found = _run_backward(gradient.backward, [*saved, *given])
+    if anchors and torch.is_grad_enabled():
+        found = _NoSecond.apply(gradient.backward, len(anchors), *anchors, *found)
+    values = iter(found)
+    return (None, *[next(values) if w else None for w in gradient.wanted], *[None] * len(anchors))
+
+
+class _NoSecond(torch.autograd.Function):
+    """Gradients that have no gradient themselves, though they depend on the operands that `anchors` stand for."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(plan: Plan, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x.view_as(x) for x in tensors[count:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.plan = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise ctx.plan.refusal.with_traceback(None)
 
 
 class _Differentiable(torch.autograd.Function):
@@ -136,7 +167,9 @@ def _autograd(key: str, operands: Sequence[Tensor]) -> list[Tensor]:
                     f"transforms of torch.func do not go through the operator {NAME}",
                     hint="call what as_torch gave, outside of torch.compile",
                 )
-            return list(_Differentiable.apply(plan.gradient(wanted), *operands)[: len(plan.results)])
+            gradient = plan.gradient(wanted)
+            outputs = _Differentiable.apply(gradient, *operands, *_anchors(gradient, operands))
+            return list(outputs[: len(plan.results)])
     with torch._C._AutoDispatchBelowAutograd():
         return list(torch.ops.mosaic_gpu.run.default(key, operands))
 

@@ -107,7 +107,9 @@ class Plan:
 
     def _batched(self, part: str, size: int, dims: Sequence[int | None]) -> Plan:
         if self.traced is None:
-            raise UnsupportedError(f"torch.func.vmap does not go through {self.key!r}", hint="give as_torch the function")
+            raise UnsupportedError(
+                f"torch.func.vmap does not go through {self.key!r}", hint="give as_torch the function"
+            )
         function = jax.vmap(self.traced.function, tuple(dims), axis_size=size)
         avals = [_with_batch(a, size, d) for a, d in zip(self.traced.avals, dims, strict=True)]
         traced = Traced(function, tuple(avals), self.traced.wide, self.traced.name)
@@ -131,12 +133,14 @@ class Gradient:
       wanted: for each operand whether its gradient is.
       saved: what to save: `i` stands for operand i, `~i` for output i of `forward`.
       results: dtypes of the results, by name.
+      anchored: wanted operands that are not saved, where there is no second derivative.
       constant_outputs: places of those outputs of `forward` that have no gradient.
     """
 
     def __init__(self, plan: Plan, wanted: tuple[bool, ...], part: str) -> None:
         self.wanted, self.results, key = wanted, [name for name, _ in plan.results], f"{plan.key}/{part}"
         self.forward, self.saved = plan, ()
+        self.anchored: list[int] = []
         try:
             if plan.refusal is not None or plan.traced is None:
                 raise plan.refusal or UnsupportedError(f"there is no derivative of {plan.key!r}")
@@ -171,6 +175,8 @@ class Gradient:
         # A second derivative would have to go through values that nobody outside of this function knows.
         hidden = code.avals(code.results[len(self.results) :])
         refusal = _no_second(function.name) if any(is_float(dtype_name(a.dtype)) for a in hidden) else None
+        if refusal is not None:
+            self.anchored = [i for i, w in enumerate(self.wanted) if w and i not in saved]
         forward = dataclasses.replace(function, function=chosen_results(found.jaxpr, places))
         self.forward, self.saved = Plan(key, code, forward, _no_second(function.name)), saved
         self.backward = Plan(f"{key}/backward", body, backward, refusal)

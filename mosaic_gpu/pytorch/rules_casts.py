@@ -80,7 +80,9 @@ def eval_reduce_precision(equation: Equation, x: Tensor, *, exponent_bits: int, 
     if exponent_bits < 8 * value.element_size() - 1 - own:
         reach = 2 ** (exponent_bits - 1) - 1
         wide = rounded.to(torch.float64)
-        wide = torch.where(wide.abs() >= 2.0 ** (reach + 1), torch.copysign(torch.full_like(wide, torch.inf), wide), wide)
+        wide = torch.where(
+            wide.abs() >= 2.0 ** (reach + 1), torch.copysign(torch.full_like(wide, torch.inf), wide), wide
+        )
         wide = torch.where(wide.abs() < 2.0 ** (1 - reach), torch.copysign(torch.zeros_like(wide), wide), wide)
         rounded = torch.where(value.isnan(), value, wide.to(value.dtype))
     return store(rounded, equation.dtype)

@@ -111,9 +111,7 @@ def eval_cummax(equation: Equation, x: Tensor, *, axis: int, reverse: bool, **_:
 
 
 @evaluates("dot_general")
-def eval_dot_general(
-    equation: Equation, x: Tensor, y: Tensor, *, dimension_numbers: Any, **_: Any
-) -> Tensor:
+def eval_dot_general(equation: Equation, x: Tensor, y: Tensor, *, dimension_numbers: Any, **_: Any) -> Tensor:
     """Batch dimensions first, then those of x, then those of y."""
     (contract_x, contract_y), (batch_x, batch_y) = dimension_numbers
     free_x = [d for d in range(x.ndim) if d not in (*contract_x, *batch_x)]
@@ -140,4 +138,3 @@ def _product(equation: Equation, x: Tensor, y: Tensor) -> Tensor:
     if x.device.type == "cpu":
         return torch.bmm(x, y)
     return (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2, dtype=x.dtype)  # CUDA has no products of integer matrices
-

@@ -113,7 +113,9 @@ def make_empty(device: torch.device, equation: Equation, **_: Any) -> Tensor:
     return torch.zeros((), dtype=CARRIERS[equation.dtype], device=device).expand(equation.shape)
 
 
-def starts_of(equation: Equation, first: int, shape: Sequence[int], sizes: Sequence[int], given: Sequence[Tensor]) -> Any:
+def starts_of(
+    equation: Equation, first: int, shape: Sequence[int], sizes: Sequence[int], given: Sequence[Tensor]
+) -> Any:
     """Where a box starts along each dimension, moved so that it fits: numbers where they are known, else tensors.
 
     Arguments:

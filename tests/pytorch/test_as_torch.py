@@ -138,7 +138,7 @@ def test_integers_of_64_bits_are_not_cut() -> None:
 @pytest.mark.parametrize("dtype", ["bool", "float8_e4m3fn", "float8_e5m2"])
 def test_booleans_and_small_floats_pass_through_a_kernel(dtype: str) -> None:
     x = normal(6, 8).to(getattr(torch, dtype))
-    body = jnp.logical_not if dtype == "bool" else (lambda x: (x.astype(jnp.float32) * 2))
+    body = jnp.logical_not if dtype == "bool" else (lambda x: x.astype(jnp.float32) * 2)
     found = mosaic_gpu.as_torch(elementwise(body, "small"))(x)
     assert found.dtype is x.dtype
     expected = ~x if dtype == "bool" else (x.to(torch.float32) * 2).to(x.dtype)
@@ -295,13 +295,18 @@ def test_second_derivatives_that_are_not_there_are_named() -> None:
     assert caught.value.source.file == __file__
     with pytest.raises(UnsupportedError, match="no second derivative of 'tangent'"):
         second(tangent)
+    x = normal(2, 3)
+    with pytest.raises(UnsupportedError, match="no second derivative of 'tangent'"):
+        torch.func.grad(lambda x: torch.func.grad(lambda x: mosaic_gpu.as_torch(tangent)(x).sum())(x).sum())(x)
 
 
 def test_only_the_wanted_gradients_are_computed() -> None:
     product = jax.custom_vjp(lambda x, y: elementwise(lambda x, y: x * y, "product")(x, y))
 
     def backward(kept: Any, g: Any) -> Any:
-        return elementwise(lambda y, g: y * g, "for_x")(kept[1], g), elementwise(lambda x, g: x * g, "for_y")(kept[0], g)
+        return elementwise(lambda y, g: y * g, "for_x")(kept[1], g), elementwise(lambda x, g: x * g, "for_y")(
+            kept[0], g
+        )
 
     product.defvjp(lambda x, y: (product(x, y), (x, y)), backward)
     f = mosaic_gpu.as_torch(product)
