@@ -3,8 +3,8 @@
 Requires: scratch memory promoted (`promote-refs`), dead carries dropped. A sequential dimension of the grid is an
 `scf.for`; it has the attribute `mgpu.separated` where its steps write different blocks, and were put one after another
 only because scratch memory lives through all of them.  Does: where such a loop, the outermost, carries nothing,
-uses no memory of the block from outside, and stands alone (what is around it has no effects), its steps become those of
-a new last dimension of the kernel's grid. Leaves: the same results.
+uses no memory of the block from outside, and stands alone (what is around it writes nothing, and reads nothing that
+the loop writes), its steps become those of a new last dimension of the kernel's grid. Leaves: the same results.
 
     kernel {grid = []} {                          kernel {grid = [4]} {
       scf.for %i = 0 to 4 { .. }                    %i = program_id 0
@@ -49,12 +49,24 @@ def _loop_of(kernel: Any) -> Any | None:
     lower, upper, step = (constant_int(v) for v in loop.operands[:3]) if len(loop.operands) == 3 else (None,) * 3
     if (lower, step) != (0, 1) or upper is None or upper < 1:
         return None
-    memories = Memories.of(kernel)
-    around = [memories.effects(op) for op in ops if op != loop]
-    allocs = [op.results[0] for op in ops if op.name == "mgpu.alloc"]
-    if any(effects.writes for effects in around) or any(is_used_in(ref, loop) for ref in allocs):
-        return None
-    return loop
+    return loop if stands_alone(loop, ops, Memories.of(kernel)) else None
+
+
+def stands_alone(loop: Any, ops: list[Any], memories: Memories) -> bool:
+    """Whether blocks that each do some steps of a loop, and all of what is around it (`ops`), do the same as one.
+
+    What is around must write nothing, nor read what the loop writes: another block's steps may have come first.
+    """
+    written = memories.effects(loop).writes
+    for op in ops:
+        if op == loop:
+            continue
+        if op.name == "mgpu.alloc" and is_used_in(op.results[0], loop):
+            return False
+        effects = memories.effects(op)
+        if effects.writes or effects.reads & written:
+            return False
+    return True
 
 
 def is_used_in(ref: ir.Value, loop: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Which dimensions of an op's operands go with a dimension of its result, element by element.
+"""Which elements of an op's operands go with a stretch of its result along one dimension, element by element.
 
-    operand_axes(op, axis)    the results of `op` are split along `axis`: for each operand the dimension it is to be
-                              split along, or None where it is needed whole; None where `op` cannot be split so
+    operand_windows(op, window)    the results of `op` are wanted in `window`: for each operand the window of it that is
+                                   needed, or None where it is needed whole; None where `op` cannot be split so
 
 One function for each op that is not elementwise; to let another op be split, write one.
 """
@@ -10,85 +10,111 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.ops_memory import ints
 from mosaic_gpu.dialect.types import is_tile, shape_of
 
-type Axes = list[int | None] | None
+
+@dataclass(frozen=True)
+class Window:
+    """The elements `start + stride * i` along a dimension of a tile.
+
+    `scale`: how many of them go with one element of what is split in the end (of the store or reduction).
+    """
+
+    axis: int
+    start: int = 0
+    stride: int = 1
+    scale: Fraction = Fraction(1)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds the elements as they are in memory, from the first one on."""
+        return (self.start, self.stride) == (0, 1)
 
 
-def operand_axes(op: Any, axis: int) -> Axes:
+type Windows = list[Window | None] | None
+
+
+def operand_windows(op: Any, window: Window) -> Windows:
     """See the file's head."""
     rule = _RULES.get(op.name)
     if rule is not None:
-        return rule(op, axis)
+        return rule(op, window)
     if op.name.startswith(("arith.", "math.")):
-        return _alike(op, axis)
+        return _alike(op, window)
     return None
 
 
-def _alike(op: Any, axis: int) -> Axes:
+def _alike(op: Any, window: Window) -> Windows:
     """Elementwise in all operands that are tiles; references and scalars are needed whole."""
-    return [axis if is_tile(v.type) else None for v in op.operands]
+    return [window if is_tile(v.type) else None for v in op.operands]
 
 
-def _constant(op: Any, axis: int) -> Axes:
+def _constant(op: Any, window: Window) -> Windows:
     value = op.attributes["value"]
     return [] if isinstance(value, ir.DenseElementsAttr) and value.is_splat else None
 
 
-def _iota(op: Any, axis: int) -> Axes:
+def _iota(op: Any, window: Window) -> Windows:
     return []
 
 
-def _broadcast(op: Any, axis: int) -> Axes:
+def _broadcast(op: Any, window: Window) -> Windows:
     dims, shape = ints(op.attributes["dimensions"]), shape_of(op.operands[0].type)
-    if axis in dims and shape[dims.index(axis)] == shape_of(op.results[0].type)[axis]:
-        return [dims.index(axis)]
+    if window.axis in dims and shape[dims.index(window.axis)] == shape_of(op.results[0].type)[window.axis]:
+        return [replace(window, axis=dims.index(window.axis))]
     return [None]
 
 
-def _reshape(op: Any, axis: int) -> Axes:
-    """Dimensions of the same size with as many elements in front of them."""
+def _reshape(op: Any, window: Window) -> Windows:
+    """Dimensions with as many elements in front of them: the same one, or one that is a part of the other."""
     source, target = shape_of(op.operands[0].type), shape_of(op.results[0].type)
-    before = math.prod(target[:axis])
-    for d, size in enumerate(source):
-        if size == target[axis] and math.prod(source[:d]) == before:
-            return [d]
+    before, size = math.prod(target[: window.axis]), target[window.axis]
+    found = [d for d, n in enumerate(source) if n > 1 and math.prod(source[:d]) == before]
+    if not found:
+        return None
+    (d,) = found
+    if source[d] == size:
+        return [replace(window, axis=d)]
+    if window.is_plain and (source[d] % size == 0 or size % source[d] == 0):
+        return [replace(window, axis=d, scale=window.scale * Fraction(source[d], size))]
     return None
 
 
-def _transpose(op: Any, axis: int) -> Axes:
-    return [ints(op.attributes["permutation"])[axis]]
+def _transpose(op: Any, window: Window) -> Windows:
+    return [replace(window, axis=ints(op.attributes["permutation"])[window.axis])]
 
 
-def _slice(op: Any, axis: int) -> Axes:
-    is_all = shape_of(op.operands[0].type)[axis] == shape_of(op.results[0].type)[axis]
-    return [axis] if is_all and ints(op.attributes["strides"])[axis] == 1 else None
+def _slice(op: Any, window: Window) -> Windows:
+    start, stride = (ints(op.attributes[name])[window.axis] for name in ("starts", "strides"))
+    return [replace(window, start=start + stride * window.start, stride=stride * window.stride)]
 
 
-def _concatenate(op: Any, axis: int) -> Axes:
-    return None if ir.IntegerAttr(op.attributes["dimension"]).value == axis else _alike(op, axis)
+def _concatenate(op: Any, window: Window) -> Windows:
+    return None if ir.IntegerAttr(op.attributes["dimension"]).value == window.axis else _alike(op, window)
 
 
-def _reduce(op: Any, axis: int) -> Axes:
+def _reduce(op: Any, window: Window) -> Windows:
     axes, count = ints(op.attributes["axes"]), len(op.results)
     kept = [d for d in range(len(shape_of(op.operands[0].type))) if d not in axes]
-    return [*[kept[axis]] * count, *[None] * (len(op.operands) - count)]
+    return [*[replace(window, axis=kept[window.axis])] * count, *[None] * (len(op.operands) - count)]
 
 
-def _scan(op: Any, axis: int) -> Axes:
-    return None if ir.IntegerAttr(op.attributes["axis"]).value == axis else _alike(op, axis)
+def _scan(op: Any, window: Window) -> Windows:
+    return None if ir.IntegerAttr(op.attributes["axis"]).value == window.axis else _alike(op, window)
 
 
-def _bitcast(op: Any, axis: int) -> Axes:
+def _bitcast(op: Any, window: Window) -> Windows:
     ranks = len(shape_of(op.operands[0].type)), len(shape_of(op.results[0].type))
-    return [axis] if axis < min(ranks) else None
+    return [window] if window.axis < min(ranks) else None
 
 
-_RULES: dict[str, Callable[[Any, int], Axes]] = {
+_RULES: dict[str, Callable[[Any, Window], Windows]] = {
     "arith.constant": _constant,
     "mgpu.iota": _iota,
     "mgpu.broadcast": _broadcast,

@@ -33,7 +33,8 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.choose_num_warps import MAX_REGISTERS, MAX_WARPS, largest_tile
 from mosaic_gpu.lowering.passes.effects import Memories
-from mosaic_gpu.lowering.passes.split_parts import Part, Parts, words
+from mosaic_gpu.lowering.passes.split_axes import Window
+from mosaic_gpu.lowering.passes.split_parts import Part, Parts
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels
 from mosaic_gpu.lowering.views import constant_int
 
@@ -72,13 +73,13 @@ class _Root:
     """A store or reduction, the dimension its value is split along, and what is computed for it."""
 
     op: Any
-    axis: int
+    window: Window
     part: Part
 
     @property
     def is_last_axis(self) -> bool:
         """Whether neighbours along the dimension are neighbours in memory."""
-        return self.axis == len(shape_of(self.op.operands[0].type)) - 1
+        return self.window.axis == len(shape_of(self.op.operands[0].type)) - 1
 
 
 def _best_store(op: Any, block: Any, limit: int, size: int | None = None) -> _Root | None:
@@ -87,15 +88,16 @@ def _best_store(op: Any, block: Any, limit: int, size: int | None = None) -> _Ro
     `size`: of the dimension, where others have been chosen before.
     """
     best: _Root | None = None
-    shape = shape_of(op.operands[0].type)
-    for axis, extent in enumerate(shape):
+    tiles = [v for v in (op.operands[0], *list(op.operands)[2:]) if is_tile(v.type)]
+    for axis, extent in enumerate(shape_of(op.operands[0].type)):
         part = Part(extent)
-        tiles = [v for v in (op.operands[0], *list(op.operands)[2:]) if is_tile(v.type)]
-        if extent < 2 or (size is not None and extent != size) or not all(part.add(v, axis, block) for v in tiles):
+        if extent < 2 or (size is not None and extent != size):
             continue
-        if words(part.largest()) <= limit or (best is not None and best.part.cost() <= part.cost()):
+        if not all(part.add(v, Window(axis), block) for v in tiles):
             continue
-        found = _Root(op, axis, part)
+        if part.words() <= limit or (best is not None and best.part.cost() <= part.cost()):
+            continue
+        found = _Root(op, Window(axis), part)
         if part.length(PART_ELEMENTS, found.is_last_axis) < extent:
             best = found
     return best
@@ -110,7 +112,7 @@ def _split_stores(block: Any, memories: Memories, limit: int) -> bool:
             continue
         together = _group(first, ops[number + 1 :], block, memories, limit)
         for stores in (together, [first]):
-            if all(_keeps_order(s, stores, ops, memories) for s in stores):
+            if _length(stores) < first.part.size and all(_keeps_order(s, stores, ops, memories) for s in stores):
                 _emit_stores(stores, block)
                 return True
     return False
@@ -132,18 +134,26 @@ def _group(first: _Root, behind: Sequence[Any], block: Any, memories: Memories, 
     return stores
 
 
+def _length(stores: Sequence[_Root]) -> int:
+    """The size of a part that suits all stores."""
+    together = Part(stores[0].part.size)
+    for store in stores:
+        together.values |= store.part.values
+    return together.length(PART_ELEMENTS, any(s.is_last_axis for s in stores))
+
+
 def _keeps_order(store: _Root, stores: Sequence[_Root], ops: Sequence[Any], memories: Memories) -> bool:
     """Whether the loads of a store read the same in a loop where the last of `stores` stands."""
     members, last = [s.op for s in stores], stores[-1].op
-    for load, axis in store.part.loads:
+    for load, window in store.part.loads:
         read = memories.effects(load).reads
         for op in ops[ops.index(load) + 1 : ops.index(last) + 1]:
             if not memories.effects(op).writes & read:
                 continue
             if op not in members or load.name != "mgpu.load":
                 return False
-            same = axis == stores[members.index(op)].axis and _is_same_view(load.operands[0], op.operands[1], memories)
-            if not same:
+            is_same_part = window == stores[members.index(op)].window
+            if not (is_same_part and _is_same_view(load.operands[0], op.operands[1], memories)):
                 return False
     return True
 
@@ -165,8 +175,7 @@ def _is_same_view(a: Any, b: Any, memories: Memories) -> bool:
 
 def _emit_stores(stores: Sequence[_Root], block: Any) -> None:
     """The loop, behind the last of the stores; which are erased, and what only they used."""
-    whole = max((s.part for s in stores), key=lambda part: words(part.largest()))
-    size, length = whole.size, whole.length(PART_ELEMENTS, any(s.is_last_axis for s in stores))
+    size, length = stores[0].part.size, _length(stores)
     last = stores[-1].op
     with ir.InsertionPoint.after(last), last.location:
         loop = scf.ForOp(*(emit.int_constant(n) for n in (0, -(-size // length), 1)))
@@ -185,25 +194,25 @@ def _emit_stores(stores: Sequence[_Root], block: Any) -> None:
 
 def _store_part(store: _Root, parts: Parts) -> None:
     value, ref, *mask = store.op.operands
-    masks = [parts.of(m, store.axis if is_tile(m.type) else None) for m in mask]
+    masks = [parts.of(m, store.window if is_tile(m.type) else None) for m in mask]
     with store.op.location:
-        emit.store(parts.of(value, store.axis), parts.view(ref, store.axis), *masks)
+        emit.store(parts.of(value, store.window), parts.view(ref, store.window), *masks)
 
 
 def _split_reduction(block: Any, memories: Memories, limit: int) -> bool:
     """Makes a loop of the first large reduction that can be split; False if there is none."""
     ops = _ops(block)
     for op in ops:
-        if op.name != "mgpu.reduce":
+        if op.name != "mgpu.reduce" or any(len(step.regions) for step in _ops(op.regions[0].blocks[0])):
             continue
         inputs = list(op.operands)[: len(op.results)]
         for axis in ints(op.attributes["axes"]):
             part = Part(shape_of(inputs[0].type)[axis])
-            if part.size < 2 or not all(part.add(v, axis, block) for v in inputs):
+            if part.size < 2 or not all(part.add(v, Window(axis), block) for v in inputs):
                 continue
-            if words(part.largest()) <= limit:
+            if part.words() <= limit:
                 continue
-            root = _Root(op, axis, part)
+            root = _Root(op, Window(axis), part)
             length = part.length(SUMMED_ELEMENTS, root.is_last_axis)
             if length < part.size and _keeps_order(root, [root], ops, memories):
                 _emit_reduction(root, length, block)
@@ -213,7 +222,7 @@ def _split_reduction(block: Any, memories: Memories, limit: int) -> bool:
 
 def _emit_reduction(root: _Root, length: int, block: Any) -> None:
     """The loop that carries what was reduced so far, in place of a reduction."""
-    op, axis, part = root.op, root.axis, root.part
+    op, window, part = root.op, root.window, root.part
     count = len(op.results)
     inputs, identities = list(op.operands)[:count], list(op.operands)[count:]
     with ir.InsertionPoint(op), op.location:
@@ -226,9 +235,9 @@ def _emit_reduction(root: _Root, length: int, block: Any) -> None:
         with ir.InsertionPoint(loop.body):
             parts = Parts(loop.induction_variable, length, part.size)
             parts.compute(part)
-            found = [parts.of(value, axis) for value in inputs]
+            found = [parts.of(value, window) for value in inputs]
             if parts.is_ragged:
-                inside = parts.inside(shape_of(found[0].type), axis, part.size)
+                inside = parts.inside(shape_of(found[0].type), window)
                 found = [
                     arith.select(inside, value, emit.broadcast(identity, shape_of(value.type), ()))
                     for value, identity in zip(found, identities, strict=True)

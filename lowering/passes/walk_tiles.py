@@ -26,7 +26,7 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.tiles import Extent, loop_over_tiles
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.effects import Memories, is_defined_outside
-from mosaic_gpu.lowering.passes.parallelize_loops import is_used_in
+from mosaic_gpu.lowering.passes.parallelize_loops import stands_alone
 from mosaic_gpu.lowering.passes.rebuild import terminator
 from mosaic_gpu.lowering.passes.walk import body_of, kernels
 from mosaic_gpu.lowering.views import constant_int
@@ -55,10 +55,7 @@ def _nest_of(kernel: Any) -> list[Any]:
         return []
     memories = Memories.of(kernel)
     outermost = loops[0]
-    allocs = [op.results[0] for op in ops if op.name == "mgpu.alloc"]
-    if any(memories.effects(op).writes for op in ops if op != outermost):
-        return []
-    if any(is_used_in(ref, outermost) for ref in allocs):
+    if not stands_alone(outermost, ops, memories):
         return []
     nest, written = [outermost], memories.effects(outermost).writes
     while True:

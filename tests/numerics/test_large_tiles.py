@@ -58,6 +58,16 @@ ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "slices": (lambda x: jnp.concatenate([x[:, 100:], x[:, :100]], axis=1), (300, 200)),
     "reversed rows": (lambda x: x[:, ::-1], (300, 200)),
     "reversed columns": (lambda x: x[::-1], (300, 200)),
+    "a reversed vector": (lambda x: x[::-1] + x, (70_001,)),
+    "differences of neighbours": (lambda x: x[1:] - x[:-1], (70_001,)),
+    "differences of what was computed": (lambda x: jnp.diff(2 * x, 2), (70_001,)),
+    "every third": (lambda x: x[1::3], (200_001,)),
+    "every second row, backwards": (lambda x: x[::-2], (501, 150)),
+    "a part of a sum": (lambda x: x[7:, 3:].sum(axis=1), (300, 203)),
+    "coordinates of a slice": (lambda x: (x + jax.lax.broadcasted_iota(jnp.float32, x.shape, 0))[5:][::-2], (601, 160)),
+    "many dimensions from one": (lambda x: x.reshape(60, 50, 20) + 1, (60_000,)),
+    "merged dimensions": (lambda x: x.reshape(300, -1).reshape(-1, 20) + 1, (30, 10, 200)),
+    "the sum of a flat array": (lambda x: (x.reshape(-1) ** 2).sum(), (301, 130)),
     "rolled": (lambda x: jnp.roll(x, 7, axis=0), (200, 200)),
     "running sums": (lambda x: jnp.cumsum(x, axis=1), (300, 129)),
     "an outer product": (lambda x: x[:, None] * x[None, :], (250,)),
@@ -75,7 +85,7 @@ ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "any": (lambda x: (x > 4).any(axis=0), (5000, 30)),
     "sorted rows": (lambda x: jnp.sort(x, axis=1), (600, 64)),
 }
-WHOLE = {"reversed columns", "rolled", "no kept dimension", "sorted rows"}
+WHOLE = {"rolled", "sorted rows"}
 """Those that have an op for which nothing here tells how to split it."""
 
 
@@ -127,7 +137,7 @@ def test_two_results_are_written_by_the_same_blocks(run: Run) -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_arrays_change_in_place(run: Run, kept: bool) -> None:
     x = random(300, 301)
-    function = (lambda x: 2 * x) if kept else (lambda x: x[:, ::-1] + x[::-1])
+    function = (lambda x: 2 * x) if kept else (lambda x: x[:, ::-1] + x[::-1])  # other places than those written
     kernel = call(body(function), x.shape, input_output_aliases={0: 0})
     np.testing.assert_array_equal(run(kernel, x), function(x))
     assert (largest_tile(kernel, x) <= LIMIT) == kept
@@ -202,3 +212,80 @@ def test_arrays_of_millions_are_split(run: Run) -> None:
     x = random(1500, 1001)
     function = call(body(lambda x: 2 * x), x.shape)
     np.testing.assert_array_equal(run(function, x), 2 * x)
+
+
+def test_indices_beyond_the_last_part_are_not_read(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        place = jax.lax.broadcasted_iota(jnp.int32, o_ref.shape, 0)
+        o_ref[...] = x_ref[x_ref.shape[0] - 1 - place]
+
+    x = random(70_001)
+    function = call(kernel, x.shape)
+    np.testing.assert_array_equal(run(function, x), x[::-1])
+    assert largest_tile(function, x) <= LIMIT
+
+
+def test_a_gather_with_a_fill_value_keeps_it_in_the_last_part(run: Run) -> None:
+    x, places = random(300), (np.arange(70_001, dtype=np.int32) * 7) % 400
+    function = call(body(lambda x, i: jnp.take(x, i, mode="fill", fill_value=5.0)), places.shape)
+    np.testing.assert_array_equal(run(function, x, places), np.where(places < 300, x[places % 300], np.float32(5)))
+    assert largest_tile(function, x, places) <= LIMIT
+
+
+def test_blocks_do_not_change_what_other_blocks_read_first(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] - x_ref[:, :100].mean()
+
+    x = random(300, 200)
+    function = call(kernel, x.shape, input_output_aliases={0: 0})
+    np.testing.assert_allclose(run(function, x), x - x[:, :100].mean(), rtol=1e-5, atol=1e-5)
+    assert mosaic_gpu.compile(function, x).launch_facts.grid == (1, 1, 1)
+    apart = mosaic_gpu.compile(call(kernel, x.shape), x)
+    assert apart.launch_facts.grid[0] > 1
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("case", ["ties", "not a number", "all the lowest"])
+def test_the_first_place_of_an_extreme_is_found_across_parts(run: Run, kind: str, case: str) -> None:
+    x = np.round(random(100_003))
+    if case == "not a number":
+        x[[60_000, 90_000]] = np.nan
+    elif case == "all the lowest":
+        x[:] = -np.inf if kind == "argmax" else np.inf
+    function = call(body(lambda x: getattr(jnp, kind)(x).astype(jnp.int32)), (), jnp.int32)
+    assert run(function, x) == getattr(np, kind)(x)
+    assert largest_tile(function, x) <= LIMIT
+
+
+def test_a_function_of_two_values_folds_part_by_part(run: Run) -> None:
+    def later(left: Any, right: Any) -> Any:
+        takes = (left[0] > right[0]) | ((left[0] == right[0]) & (left[1] > right[1]))
+        return tuple(jnp.where(takes, a, b) for a, b in zip(left, right, strict=True))
+
+    def kernel(x_ref: Any, o_ref: Any, place_ref: Any) -> None:
+        x = x_ref[...]
+        places = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0)
+        o_ref[...], place_ref[...] = jax.lax.reduce((x, places), (jnp.float32(-9), jnp.int32(-1)), later, (0,))
+
+    x = np.round(random(5001, 13))
+    shapes = tuple(jax.ShapeDtypeStruct((13,), dtype) for dtype in (jnp.float32, jnp.int32))
+    function = pl.pallas_call(kernel, shapes, compiler_params=mosaic_gpu.CompilerParams())
+    largest, places = run(function, x)
+    np.testing.assert_array_equal(largest, x.max(axis=0))
+    np.testing.assert_array_equal(places, 5000 - x[::-1].argmax(axis=0))
+    assert largest_tile(function, x) <= LIMIT
+
+
+def test_stores_that_need_parts_of_different_sizes_are_right(run: Run) -> None:
+    def kernel(x_ref: Any, a_ref: Any, b_ref: Any) -> None:
+        x = x_ref[...]
+        a_ref[...] = x.reshape(100, 700).reshape(-1) * 2
+        b_ref[...] = x[::-1]
+
+    x = random(70_000)
+    shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for _ in range(2))
+    function = pl.pallas_call(kernel, shapes, compiler_params=mosaic_gpu.CompilerParams())
+    doubled, reversed_ = run(function, x)
+    np.testing.assert_array_equal(doubled, 2 * x)
+    np.testing.assert_array_equal(reversed_, x[::-1])
+    assert largest_tile(function, x) <= LIMIT
