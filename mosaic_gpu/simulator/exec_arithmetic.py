@@ -373,9 +373,9 @@ def _sign_operation(d: Decoder, *, negate: bool) -> Operation:
 def exec_min(d: Decoder) -> Operation:
     kind, largest = d.type(), d.instruction.opcode == "max"
     if not is_float(kind):
-        if kind in ("u16x2", "s16x2"):
-            return d.binary(_packed_minimum(kind, largest), "b32")
         relu = d.flag("relu")
+        if kind in ("u16x2", "s16x2"):
+            return d.binary(_packed_minimum(kind, largest, relu), "b32")
         return d.binary(_integer_minimum(largest, relu), kind)
     flush, nan = d.flag("ftz"), d.flag("NaN")
     if d.flag("xorsign") or len(d.operands) == 4:
@@ -394,13 +394,15 @@ def _integer_minimum(largest: bool, relu: bool) -> Kernel:
     return kernel
 
 
-def _packed_minimum(kind: str, largest: bool) -> Kernel:
+def _packed_minimum(kind: str, largest: bool, relu: bool) -> Kernel:
     dtype = np.int16 if kind[0] == "s" else np.uint16
     ufunc: Any = np.maximum if largest else np.minimum
 
     def kernel(a: Array, b: Array, out: Array) -> None:
-        parts = [ufunc(f(a).view(dtype), f(b).view(dtype)).view(np.uint16) for f in (halves.low, halves.high)]
-        out[...] = halves.join(*parts)
+        parts = [ufunc(f(a).view(dtype), f(b).view(dtype)) for f in (halves.low, halves.high)]
+        if relu:
+            parts = [np.maximum(part, 0) for part in parts]
+        out[...] = halves.join(*(part.view(np.uint16) for part in parts))
 
     return kernel
 

@@ -92,6 +92,8 @@ class Mbarriers:
         self.progress = False
         #: What those who arrived know, for the race detector; `heard` is as of the last complete phase.
         self.told: dict[int, Array] = {}
+        #: What was last put in each place; the program may have used the memory for something else since.
+        self.put: dict[int, int] = {}
         self.heard: dict[int, Array] = {}
 
     @property
@@ -115,7 +117,8 @@ class Mbarriers:
         """mbarrier.init."""
         if not 1 <= count <= MAX_COUNT:
             raise fail(f"an mbarrier's count is 1 to {MAX_COUNT}, got {count}")
-        old = State.of(int(self.words[index])) if self._written(index) else None
+        word = int(self.words[index])
+        old = State.of(word) if self.put.get(index) == word else None
         if old is not None and (self.waiting.get(index) or old.pending != old.expected or old.tx):
             raise fail(f"the mbarrier at {self.place(index)} is initialised again while it is in use")
         self._store(index, State(count, count, 0, 0).word())
@@ -127,12 +130,8 @@ class Mbarriers:
             raise fail(f"the mbarrier at {self.place(index)} is invalidated while threads wait on it")
         self._store(index, 0)
 
-    def _written(self, index: int) -> bool:
-        shadow = self.wave.shared.typed(np.dtype(np.uint64), 1, shadow=True)
-        return int(shadow[index]) == (1 << 64) - 1
-
     def _store(self, index: int, word: int) -> None:
-        self.words[index] = word
+        self.words[index] = self.put[index] = word
         if self.wave.shared.shadow is not None:
             self.wave.shared.typed(np.dtype(np.uint64), 1, shadow=True)[index] = (1 << 64) - 1
 

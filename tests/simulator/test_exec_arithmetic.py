@@ -214,6 +214,12 @@ def test_packed_halves_are_two_operations(kind: str) -> None:
         assert_bits(((got >> shift) & 0xFFFF).astype(np.uint16), want, *part)
 
 
+def test_relu_of_a_packed_maximum_drops_negatives() -> None:
+    a, b = (np.array(v, np.int16).view(np.uint32) for v in ([-5, 3, -7, -32768], [-2, 4, 6, 5]))
+    got = evaluate("max.relu.s16x2 %d, %a, %b;", "b32", ("b32", a), ("b32", b))
+    np.testing.assert_array_equal(got.view(np.int16), [0, 4, 6, 5])
+
+
 def test_relu_of_fma_keeps_nan_and_drops_negatives() -> None:
     a, b = pairs(half_edges("f16"), half_edges("f16", 1))
     c = np.resize(half_edges("f16", 2), len(a))

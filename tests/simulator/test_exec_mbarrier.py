@@ -139,6 +139,11 @@ def test_faults_are_named(body: str, message: str) -> None:
         run(start + body, block=1)
 
 
+def test_an_mbarrier_may_be_where_other_data_was() -> None:
+    body = START + "st.shared.s64 [%r1], -8; mbarrier.init.shared.b64 [%r1], 2; mov.u32 %r9, 7;"
+    np.testing.assert_array_equal(run(body, size=1, block=1), 7)
+
+
 def test_a_barrier_that_never_completes_is_a_deadlock_with_a_table() -> None:
     body = (
         INIT.format(count=3)
