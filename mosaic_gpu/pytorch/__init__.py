@@ -21,8 +21,8 @@ __all__ = ["as_torch"]
 def as_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of PyTorch's tensors that does what `fn` does with JAX's arrays.
 
-    On CUDA tensors kernels are launched on PyTorch's current stream, on CPU tensors they run on the simulator.  Gradients
-    are those of JAX: of kernels by their `jax.custom_vjp`.  Works inside of `torch.compile(fullgraph=True)`.
+    On CUDA tensors kernels are launched on PyTorch's current stream, on CPU tensors they run on the simulator.
+    Gradients are those of JAX: of kernels by their `jax.custom_vjp`.  Works in `torch.compile(fullgraph=True)`.
 
     Arguments:
       fn: what `pl.pallas_call` returned, a function of JAX around it, or a `CompiledKernel`.  It takes arrays, tuples,

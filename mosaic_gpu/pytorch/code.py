@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 import torch
+from torch import Tensor
 
 from mosaic_gpu.errors import MosaicGpuError, SourceLine, UnsupportedError
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.jaxpr.sources import equation_source
 from mosaic_gpu.pytorch import registry
 from mosaic_gpu.pytorch.registry import Equation
-from mosaic_gpu.pytorch.values import CARRIERS, Tensor, dtype_name, from_numpy
+from mosaic_gpu.pytorch.tracing import traced
+from mosaic_gpu.pytorch.values import CARRIERS, dtype_name, from_numpy
 
 _CALLS = {
     "jit": "jaxpr",
@@ -104,8 +107,8 @@ class Code:
         for eqn in jaxpr.eqns:
             inputs = tuple([read(v) for v in eqn.invars])
             inner, source = _CALLS.get(eqn.primitive.name), equation_source(eqn) or call
-            if inner is not None:
-                called = eqn.params[inner]
+            if inner is not None or eqn.primitive.name == "call_hi_primitive":
+                called = _expanded(eqn) if inner is None else eqn.params[inner]
                 outputs = self._inline(compat.open_jaxpr(called), getattr(called, "consts", ()), inputs, source)
             else:
                 outputs = [self._slot(v.aval) for v in eqn.outvars]
@@ -173,6 +176,17 @@ class Code:
             for slot in step.dead:
                 env[slot] = None
         return [env[slot] for slot in self.results]
+
+
+def _expanded(eqn: Any) -> Any:
+    """What one of JAX's composed primitives is made of."""
+    prim, avals = eqn.params["_prim"], [v.aval for v in eqn.invars]
+
+    def expand(*values: Any) -> list[Any]:
+        return list(jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, values))))
+
+    wide = any(np.dtype(v.aval.dtype).itemsize == 8 for v in (*eqn.invars, *eqn.outvars))
+    return traced(expand, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals], wide)[0]
 
 
 def constant(value: Any, aval: Any, device: torch.device) -> Tensor:

@@ -16,6 +16,7 @@ from mosaic_gpu.errors import SourceLine, UnsupportedError
 from mosaic_gpu.kernel import kernel_name
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.lowering.jaxpr.sources import equation_source
+from mosaic_gpu.pytorch.tracing import traced
 from mosaic_gpu.pytorch.values import dtype_name, is_float
 
 
@@ -38,14 +39,6 @@ class Traced:
     def jaxpr(self) -> Any:
         """Its equations."""
         return traced(self.function, self.avals, self.wide)[0]
-
-
-def traced(function: Callable[..., Any], avals: Sequence[Any], wide: bool) -> tuple[Any, Any]:
-    """The closed jaxpr of a function of arrays, and the tree of its results' types."""
-    if not wide:
-        return tuple(jax.make_jaxpr(function, return_shape=True)(*avals))
-    with jax.enable_x64(True):
-        return tuple(jax.make_jaxpr(function, return_shape=True)(*avals))
 
 
 @dataclass(frozen=True)
@@ -152,7 +145,7 @@ def chosen_results(jaxpr: Any, places: Sequence[int]) -> Callable[..., Any]:
 
 
 def _refuse_kernels(function: Traced, wanted: Sequence[bool]) -> None:
-    """Raises UnsupportedError where a kernel, which has no derivative by itself, stands between operands and results."""
+    """Raises UnsupportedError where a kernel, which has no derivative itself, is between operands and results."""
     jaxpr = compat.open_jaxpr(function.jaxpr())
     reached = _reach(jaxpr, [True if w else None for w in wanted])
     kernel = next((r for r in reached if r not in (None, True)), None)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.kernel import Compilation, compilation_of, gpu_kernel, kernel_call
@@ -15,7 +16,6 @@ from mosaic_gpu.lowering.kernel_call import KernelCall
 from mosaic_gpu.pytorch.registry import Equation, executes, prepares
 from mosaic_gpu.pytorch.values import (
     CARRIERS,
-    Tensor,
     dtype_name,
     from_numpy,
     is_unsigned,

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from mosaic_gpu.errors import UnsupportedError, ends_at_kernel
 from mosaic_gpu.pytorch.plans import Gradient, Plan, plan_of
-from mosaic_gpu.pytorch.values import Tensor, is_float
+from mosaic_gpu.pytorch.values import is_float
 
 NAME = "mosaic_gpu::run"
 
@@ -35,7 +36,7 @@ def _is_plain(operands: Sequence[Tensor]) -> bool:
         not torch._C._len_torch_dispatch_stack()
         and not torch._C._are_functorch_transforms_active()
         and not torch.jit.is_tracing()
-        and all([type(x) in _PLAIN_TYPES for x in operands])
+        and all(type(x) in _PLAIN_TYPES for x in operands)
     )
 
 
@@ -68,7 +69,7 @@ def _values(plan: Plan, operands: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _refuse_tangents(plan: Plan, operands: Sequence[Tensor]) -> None:
-    if any([unpack_dual(x).tangent is not None for x in operands]):
+    if any(unpack_dual(x).tangent is not None for x in operands):
         raise UnsupportedError(
             f"there is no forward-mode derivative of {plan.name!r}", hint="reverse mode: backward(), torch.func.vjp"
         )

@@ -23,13 +23,14 @@ from weakref import WeakValueDictionary
 import jax
 import numpy as np
 import torch
+from torch import Tensor
 
 from mosaic_gpu.errors import KernelError, UnsupportedError
 from mosaic_gpu.pytorch import rules
 from mosaic_gpu.pytorch.code import Code
 from mosaic_gpu.pytorch.derivatives import Traced, backward_of, chosen_results, differentiate, traced_backward
 from mosaic_gpu.pytorch.kernels import KernelCode
-from mosaic_gpu.pytorch.values import TORCH_DTYPES, Tensor, carrier, dtype_name, is_float, uncarried
+from mosaic_gpu.pytorch.values import TORCH_DTYPES, carrier, dtype_name, is_float, uncarried
 
 assert rules.__all__, "the rules are registered"
 
@@ -139,7 +140,8 @@ class Gradient:
 
     def __init__(self, plan: Plan, wanted: tuple[bool, ...], part: str) -> None:
         self.wanted, self.results, key = wanted, [name for name, _ in plan.results], f"{plan.key}/{part}"
-        self.forward, self.saved = plan, ()
+        self.forward = plan
+        self.saved: tuple[int, ...] = ()
         self.anchored: list[int] = []
         try:
             if plan.refusal is not None or plan.traced is None:

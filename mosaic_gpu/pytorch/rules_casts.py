@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.pytorch.registry import Equation, evaluates
-from mosaic_gpu.pytorch.values import CARRIERS, Tensor, is_float, is_unsigned, load, store, widened
+from mosaic_gpu.pytorch.values import CARRIERS, is_float, is_unsigned, load, store, widened
 
 
 @evaluates("convert_element_type")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.pytorch.code import Code
 from mosaic_gpu.pytorch.registry import Equation, executes, prepares
-from mosaic_gpu.pytorch.values import CARRIERS, Tensor, dtype_name
+from mosaic_gpu.pytorch.values import CARRIERS, dtype_name
 
 
 @prepares("cond")

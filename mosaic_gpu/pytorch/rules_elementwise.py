@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.pytorch.registry import Equation, evaluates
-from mosaic_gpu.pytorch.values import Tensor, is_float, is_unsigned, least, load, ordered, store, unordered
+from mosaic_gpu.pytorch.values import is_float, is_unsigned, least, load, ordered, store, unordered
 
 Function = Callable[..., Tensor]
 
@@ -24,7 +25,7 @@ def arithmetic(function: Function) -> Function:
 
 
 def by_kind(floats: Function, signed: Function, unsigned: Function) -> Function:
-    """The rule of a function that differs for floats, signed integers and unsigned ones, which are carried as signed."""
+    """The rule of a function that differs for floats, signed integers and unsigned ones, carried as signed."""
 
     def rule(equation: Equation, *values: Tensor, **_: Any) -> Tensor:
         name = equation.dtypes_in[0]

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.jaxpr import compat
 from mosaic_gpu.pytorch.registry import Equation, evaluates, prepares
-from mosaic_gpu.pytorch.values import Tensor, is_float, is_unsigned, load, ordered, store, unordered, widened
+from mosaic_gpu.pytorch.values import is_float, is_unsigned, load, ordered, store, unordered, widened
 
 
 def _places(
@@ -161,7 +162,7 @@ def _linear(starts: Sequence[Tensor], within: Sequence[Tensor], shape: Sequence[
 
 
 def _combined(equation: Equation, operand: Tensor, places: Tensor, updates: Tensor, inside: Tensor | None) -> Tensor:
-    """The operand with the updates at their places; those outside go to an element behind the last, which is cut off."""
+    """The operand with the updates at their places; those outside go to one behind the last, which is cut off."""
     name, kind = equation.dtype, _kind(equation.name)
     count = operand.numel()
     if inside is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.pytorch.registry import Equation, evaluates
 from mosaic_gpu.pytorch.rules_elementwise import arithmetic
-from mosaic_gpu.pytorch.values import Tensor
 
 
 def _cbrt(x: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.pytorch.registry import Equation, evaluates
 from mosaic_gpu.pytorch.rules_casts import convert
-from mosaic_gpu.pytorch.values import Tensor, is_float, load, ordered, store, unordered
+from mosaic_gpu.pytorch.values import is_float, load, ordered, store, unordered
 
 
 def flattened(x: Tensor, axes: Sequence[int]) -> Tensor:

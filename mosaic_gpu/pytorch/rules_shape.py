@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.pytorch.registry import Equation, evaluates, makes
-from mosaic_gpu.pytorch.values import CARRIERS, Tensor, widened
+from mosaic_gpu.pytorch.values import CARRIERS, widened
 
 
 @evaluates("broadcast_in_dim")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mosaic_gpu.pytorch.registry import Equation, evaluates
-from mosaic_gpu.pytorch.values import Tensor, ordered, store
+from mosaic_gpu.pytorch.values import ordered, store
 
 
 def _key(x: Tensor, name: str) -> Tensor:

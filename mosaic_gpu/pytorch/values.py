@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mosaic_gpu.runtime.dtypes import name_of, named
-
-Tensor = torch.Tensor
 
 _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
 _UNSIGNED = {"uint16": torch.int16, "uint32": torch.int32, "uint64": torch.int64}
