@@ -10,6 +10,7 @@ stored to global memory, is part of an address, decides a branch or a predicate,
     selp                the chosen operand is (or the predicate)
     prmt, bfi, bfe, ..  the bits are, where constants say which
     and, or             an operand is, unless another one has a known 0 (or 1) there
+    add, sub, mul.lo    an operand is, there or at a lower bit
     st.shared           the bytes count as not written
     shfl                the source lane's value is
     x2 arithmetic       that half is, in any operand
@@ -227,11 +228,15 @@ class _Step:
         types = [w for w in words if w in TYPES]
         if opcode == "cvt" and len(types) == 2 and all(t[0] in "su" for t in types):
             total = total & _U64((1 << 8 * min(TYPES[t].itemsize for t in types)) - 1)
+            if types[-1][0] == "u" and "sat" not in words:
+                return total
         elif opcode in ("xor", "not"):
             return total
         elif types and types[-1].endswith("x2") and opcode != "cvt":
             low, high = total & _U64(0xFFFF) != 0, total >> _U64(16) & _U64(0xFFFF) != 0
             return low * _U64(0xFFFF) + high * _U64(0xFFFF0000)
+        elif _carries_upwards(opcode, words):
+            return ~((total & (~total + _U64(1))) - _U64(1))
         return np.where(total != 0, _ALL, _U64(0))
 
     def bits_of(self, operand: Operand) -> Array:
@@ -324,6 +329,12 @@ class _Step:
         everyone = np.zeros(self.frame.wave.T, _U64)
         everyone[self.frame.ids] = own
         return np.asarray(everyone[np.minimum(self.frame.ids - lane + source, self.frame.wave.T - 1)])
+
+
+def _carries_upwards(opcode: str, words: tuple[str, ...]) -> bool:
+    """Whether a bit of the result depends on the operands' bits there and below alone: sums and low products."""
+    is_sum = opcode in ("add", "sub") or (opcode in ("mul", "mad") and "lo" in words)
+    return is_sum and words[-1] in ("s16", "u16", "s32", "u32", "s64", "u64") and not {"cc", "sat"} & set(words)
 
 
 def _width(instruction: Instruction) -> int:

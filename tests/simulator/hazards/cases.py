@@ -64,6 +64,11 @@ def _memory() -> list[Hazard]:
             r"uninitialised value is stored[\s\S]*ld.shared.u32, 4 bytes that were never written: byte 0 of shared",
         ),
         Hazard(
+            "uninitialised byte", ".reg .b16 h; st.shared.u8 [%r3], 1; ld.shared.u8 %r4, [%r3];"
+            "ld.shared.u8 %r5, [%r3+1]; prmt.b32 %r4, %r4, %r5, 0x1140; cvt.u16.u32 h, %r4; add.u16 h, h, 5; cvt.u32.u16 %r4, h; prmt.b32 %r4, %r4, 0, <<0x4441||0x4440>>; st.global.u32 [%a1], %r4;",
+            "uninitialised value is stored",
+        ),
+        Hazard(
             "uninitialised register", "setp.lt.u32 %p1, %r0, <<40||64>>; @%p1 mov.u32 %r4, 7; st.global.u32 [%a1], %r4;",
             r"uninitialised value is stored to buffer `p0`: %r4[\s\S]*nothing has written[\s\S]*thread \(40, 0, 0\)",
         ),
