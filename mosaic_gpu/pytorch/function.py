@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
@@ -29,6 +31,10 @@ Type = tuple[tuple[int, ...], torch.dtype, torch.device, torch.layout]
 """Shape, dtype, device and layout of a tensor."""
 
 
+_NUMBERS = itertools.count()
+_FUNCTIONS: WeakValueDictionary[int, TorchFunction] = WeakValueDictionary()
+
+
 class TorchFunction:
     """A function of JAX as one of PyTorch's tensors.  See `mosaic_gpu.as_torch`.
 
@@ -40,11 +46,19 @@ class TorchFunction:
             raise KernelError("as_torch is for functions", got=repr(fn))
         functools.update_wrapper(self, fn, updated=())
         self._fn = fn
+        self._number = next(_NUMBERS)
+        _FUNCTIONS[self._number] = self
         self._plans: dict[Any, tuple[Plan, Form]] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<as_torch of {self._fn!r}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchFunction:
+        return self  # as of any function; modules that hold it are copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TorchFunction, (self._fn,)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it on tensors; see `mosaic_gpu.as_torch`."""
@@ -52,7 +66,7 @@ class TorchFunction:
         form = flatten((args, kwargs), tensors)
         types = tuple([(tuple([index(n) for n in x.shape]), x.dtype, x.device, x.layout) for x in tensors])
         if torch.compiler.is_compiling():
-            key, result = _plan_in_graph(self, form, types)
+            key, result = _plan_in_graph(self._number, form, types)
             return unflatten(result, torch.ops.mosaic_gpu.run.default(key, tensors))
         plan, result = self.plan(form, types)
         return unflatten(result, operator.run(plan, tensors))
@@ -77,9 +91,12 @@ _IN_GRAPHS: set[Plan] = set()
 
 
 @torch.compiler.assume_constant_result
-def _plan_in_graph(function: TorchFunction, form: Form, types: tuple[Type, ...]) -> tuple[str, Form]:
-    """The key of the plan, and the form of the results.  `torch.compile` runs it, and keeps what it gives."""
-    plan, result = function.plan(form, types)
+def _plan_in_graph(function: int, form: Form, types: tuple[Type, ...]) -> tuple[str, Form]:
+    """The key of the plan, and the form of the results.
+
+    `torch.compile` runs it and keeps what it gives; in its older versions the arguments can be no other objects.
+    """
+    plan, result = _FUNCTIONS[function].plan(form, types)
     _IN_GRAPHS.add(plan)
     return plan.key, result
 

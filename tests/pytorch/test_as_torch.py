@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import math
@@ -513,6 +514,26 @@ def test_threads_may_call_one_function() -> None:
         close(y, x**3 + 1)
         close(grad, 3 * x**2)
     assert len(f._plans) == 2
+
+
+class Module(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cube = as_torch_cube
+
+    def forward(self, x: Any) -> Any:
+        return self.cube(x)
+
+
+as_torch_cube = mosaic_gpu.as_torch(plain_cube)
+
+
+def test_modules_with_a_kernel_are_copied_and_exported() -> None:
+    x, module = normal(4, 8), Module()
+    module(x)
+    close(copy.deepcopy(module)(x), x**3)
+    close(torch.export.export(module, (x,)).module()(x), x**3)
+    close(torch.jit.trace(module, (x,))(x + 1), (x + 1) ** 3)
 
 
 def test_a_key_of_another_process_is_refused_by_name() -> None:
