@@ -65,7 +65,7 @@ def _group_launch(kernel: Any, blocks: int) -> None:
     row_axis, column_axis = wide[-2:]
     rows, columns = grid[row_axis], grid[column_axis]
     row_ids, column_ids = (_program_ids(kernel, axis) for axis in (row_axis, column_axis))
-    size = _group_size(kernel, row_ids, column_ids, blocks)
+    size = min(_group_size(kernel, row_ids, column_ids, blocks), 1 << (rows - 1).bit_length())  # no number overflows
     if size < 2 or columns * size <= blocks:
         return
     with ir.InsertionPoint.at_block_begin(body_of(kernel)), kernel.location:

@@ -181,7 +181,8 @@ class Parts:
             case "mgpu.gather" if self.is_ragged:
                 return [self._gathered(op, window)]
             case "mgpu.iota" if ir.IntegerAttr(op.attributes["dimension"]).value == window.axis:
-                return [self._placed(*self._cloned(op, window), window)]
+                (iota,) = self._cloned(op, window)
+                return [self._placed(iota, window)]
         return None
 
     def _cloned(self, op: Any, window: Window) -> list[Any]:
