@@ -18,7 +18,6 @@ from mosaic_gpu.pytorch.values import (
     CARRIERS,
     dtype_name,
     from_numpy,
-    is_unsigned,
     to_numpy,
     uncarried,
     widened,
@@ -124,9 +123,9 @@ def _launchable(tensor: Tensor, name: str, written: bool) -> Tensor:
 
 def _bound(tensor: Tensor, name: str) -> Tensor:
     """A bound of the grid as kernels take it; see `as_bound`."""
-    wide = tensor.reshape(()).to(torch.int64)
-    if is_unsigned(name):
-        wide = widened(wide, name) if name != "uint64" else torch.where(wide < 0, 2**31 - 1, wide)
+    wide = widened(tensor.reshape(()), name)
+    if name == "uint64":
+        wide = torch.where(wide < 0, 2**31 - 1, wide)
     return wide.clamp(-1, 2**31 - 1).to(torch.int32)
 
 
