@@ -20,6 +20,7 @@ from mosaic_gpu.runtime.device_array import is_on_gpu
 from mosaic_gpu.runtime.devices import device_count
 from mosaic_gpu.runtime.gpu import GpuCaller
 from mosaic_gpu.runtime.interface import Array, LoadedProgram, RunStats
+from mosaic_gpu.runtime.known_sizes import given_types
 from mosaic_gpu.runtime.run import run
 from mosaic_gpu.runtime.simulated import SimulatedRuntime
 
@@ -134,7 +135,7 @@ class CompiledKernel:
 
     def _run_on_gpu(self, leaves: list[Any]) -> Any:
         """Arrays of the host in and out."""
-        made = zip(self._on_gpu([_as_operand(leaf) for leaf in leaves]), self._compilation.program.results, strict=True)
+        made = zip(self._on_gpu(self._operands(leaves)), self._compilation.program.results, strict=True)
         results = [array.numpy().astype(type_.dtype, copy=False) for array, type_ in made]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -153,12 +154,19 @@ class CompiledKernel:
         program = self._compilation.program
         if self._loaded is None:
             self._loaded = SimulatedRuntime().load(program)
-        arrays = [_as_operand(leaf) for leaf in jax.tree.leaves(operands)]
-        return run(program, self._loaded, arrays, poison)
+        return run(program, self._loaded, self._operands(jax.tree.leaves(operands)), poison)
+
+    def _operands(self, leaves: list[Any]) -> list[Array]:
+        """The operands as NumPy arrays: of the kernel's dtype as they are, others of the dtype that JAX gives them."""
+        types = given_types(self._compilation.program)
+        dtypes = [*(t.dtype for t in types), *[None] * len(leaves)]
+        return [_as_operand(leaf, dtype) for leaf, dtype in zip(leaves, dtypes, strict=False)]
 
 
-def _as_operand(value: Any) -> Array:
+def _as_operand(value: Any, dtype: np.dtype[Any] | None) -> Array:
     array = np.asarray(value)
+    if array.dtype == dtype:
+        return array
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 

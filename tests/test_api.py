@@ -185,3 +185,17 @@ def test_the_wrapper_checks_before_jax_does(options: Any, error: type[Exception]
         mosaic_gpu.pallas_call(double_kernel, OUT, **options)
     line = double_kernel.__code__.co_firstlineno
     assert str(caught.value).endswith(f"{__file__}:{line} in double_kernel")
+
+
+def test_a_kernel_of_64_bits_runs_outside_of_enable_x64() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + 1
+
+    x = np.arange(5, dtype=np.int64) + 2**40
+    with jax.enable_x64(True):
+        compiled = mosaic_gpu.compile(
+            pl.pallas_call(kernel, jax.ShapeDtypeStruct(x.shape, x.dtype), compiler_params=mosaic_gpu.CompilerParams()),
+            x,
+        )
+    np.testing.assert_array_equal(compiled.simulate(x)[0][0], x + 1)
+    np.testing.assert_array_equal(compiled(x), x + 1)

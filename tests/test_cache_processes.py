@@ -11,8 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from mosaic_gpu.cache import VARIABLE, DiskCache
 from tests.support.stand_in import ROOT
 

@@ -34,8 +34,8 @@ from mosaic_gpu.lowering.passes.parallelize_loops import ParallelizeLoops
 from mosaic_gpu.lowering.passes.pipeline_loops import PipelineLoops
 from mosaic_gpu.lowering.passes.plan_shared_memory import PlanSharedMemory
 from mosaic_gpu.lowering.passes.promote_refs import PromoteRefs
-from mosaic_gpu.lowering.passes.wait_for_grids import WaitForGrids
 from mosaic_gpu.lowering.passes.split_tiles import SplitTiles
+from mosaic_gpu.lowering.passes.wait_for_grids import WaitForGrids
 from mosaic_gpu.lowering.passes.walk_tiles import WalkTiles
 from mosaic_gpu.lowering.passes.warp_specialize import WarpSpecialize
 from mosaic_gpu.lowering.pipeline import compilation_context
