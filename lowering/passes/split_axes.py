@@ -23,13 +23,15 @@ from mosaic_gpu.dialect.types import is_tile, shape_of
 class Window:
     """The elements `start + stride * i` along a dimension of a tile.
 
-    `scale`: how many of them go with one element of what is split in the end (of the store or reduction).
+    `scale`: how many of them go with one element of what is split in the end (of the store or reduction); `is_loose`:
+    some of them may be outside of the tile, and are not used.
     """
 
     axis: int
     start: int = 0
     stride: int = 1
     scale: Fraction = Fraction(1)
+    is_loose: bool = False
 
     @property
     def is_plain(self) -> bool:

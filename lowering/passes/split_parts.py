@@ -1,7 +1,6 @@
-"""What has to be computed of tiles to have their parts along one dimension, and the parts themselves.
+"""What has to be computed of tiles to have their parts along one dimension: what lies on the way, found backwards.
 
-For `split-tiles`.  `Part` is what lies on the way to a tile, found backwards from it; `Parts` makes it for one step of
-a loop over parts.
+For `split-tiles`; `emit_parts` computes it.
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from mosaic_gpu.dialect._mlir import arith, ir
-from mosaic_gpu.dialect.ops_memory import ints
-from mosaic_gpu.dialect.ops_tile import SliceOp
-from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, storage_bits, tile_type
-from mosaic_gpu.lowering.jaxpr import emit
+from mosaic_gpu.dialect._mlir import ir
+from mosaic_gpu.dialect.types import SMEM, element_of, is_tile, ref_space, shape_of, storage_bits
 from mosaic_gpu.lowering.passes.effects import is_pure
-from mosaic_gpu.lowering.passes.split_axes import Window, Windows, operand_windows
+from mosaic_gpu.lowering.passes.split_axes import Window, operand_windows
+from mosaic_gpu.lowering.passes.split_scratch import Pieced, pieced
 
 MIN_ROW_ELEMENTS = 8
 """Neighbours in memory that a part keeps together."""
@@ -27,6 +24,9 @@ MIN_ROW_ELEMENTS = 8
 def words(type_: Any) -> int:
     """The 32-bit registers that a tile takes, all threads together."""
     return math.prod(shape_of(type_)) * max(16, storage_bits(element_of(type_))) // 32 if is_tile(type_) else 0
+
+
+type Inputs = list[tuple[Any, Window | None]] | None
 
 
 @dataclass
@@ -38,12 +38,14 @@ class Part:
       values: tiles and the window of each that its parts are taken from, those that others are computed from first.
       loads: the ops among them that read memory.
       whole: tiles that are needed whole.
+      pieced: what is known of values that are put together of pieces.
     """
 
     size: int
     values: dict[tuple[Any, Window], None] = field(default_factory=dict)
     loads: list[tuple[Any, Window]] = field(default_factory=list)
     whole: list[Any] = field(default_factory=list)
+    pieced: dict[Any, Pieced] = field(default_factory=dict)
 
     def add(self, value: Any, window: Window, block: Any) -> bool:
         """Adds a tile and what it is computed from; False where an op on the way cannot be split."""
@@ -52,25 +54,37 @@ class Part:
             current, along, is_ready = ahead.pop()
             if (current, along) in self.values:
                 continue
-            windows = _windows_of(current, along, block)
-            if windows is None:
+            inputs = self._inputs(current, along, block)
+            if inputs is None:
                 return False
             if is_ready:
-                self._append(current, along, windows)
+                self._append(current, along, inputs)
                 continue
             ahead.append((current, along, True))
-            for operand, inner in zip(current.owner.operands, windows, strict=True):
-                if inner is not None:
-                    ahead.append((operand, inner, False))
+            ahead += [(operand, inner, False) for operand, inner in inputs if inner is not None]
         return True
 
-    def _append(self, value: Any, window: Window, windows: Sequence[Window | None]) -> None:
+    def _inputs(self, value: Any, window: Window, block: Any) -> Inputs:
+        """What a tile is computed from, where that is in `block`, or outside of it but not from memory."""
+        if isinstance(value.owner, ir.Block):
+            return None
+        op = value.owner.operation
+        if not (is_pure(op) or op.block == block):
+            return None
+        if may_be_pieced(op, window):
+            known = self.pieced.get(value) or pieced(op)
+            if known is not None and (inner := piece_windows(known, shape_of(value.type), window)) is not None:
+                self.pieced[value] = known
+                return [(piece, w) for (piece, _), w in zip(known.pieces, inner, strict=True)]
+        windows = operand_windows(op, window)
+        return None if windows is None else list(zip(op.operands, windows, strict=True))
+
+    def _append(self, value: Any, window: Window, inputs: Sequence[tuple[Any, Window | None]]) -> None:
         op = value.owner.operation
         self.values[value, window] = None
-        if op.name in ("mgpu.load", "mgpu.gather"):
+        if op.name in ("mgpu.load", "mgpu.gather") and value not in self.pieced:
             self.loads.append((op, window))
-        operands = zip(op.operands, windows, strict=True)
-        self.whole += [operand for operand, inner in operands if inner is None and is_tile(operand.type)]
+        self.whole += [operand for operand, inner in inputs if inner is None and is_tile(operand.type)]
 
     def words(self) -> int:
         """Of the largest tile."""
@@ -103,12 +117,24 @@ def _elements_per_place(value: Any, window: Window) -> Fraction:
     return window.scale * (math.prod(shape) // shape[window.axis])
 
 
-def _windows_of(value: Any, window: Window, block: Any) -> Windows:
-    """The operands' windows, where the value is computed in `block`, or outside of it but not from memory."""
-    if isinstance(value.owner, ir.Block):
+def may_be_pieced(op: Any, window: Window) -> bool:
+    """Whether an op reads scratch memory, or puts tiles one after another along the dimension."""
+    if op.name == "mgpu.concatenate":
+        return bool(ir.IntegerAttr(op.attributes["dimension"]).value == window.axis)
+    return op.name == "mgpu.load" and bool(ref_space(op.operands[0].type) == SMEM)
+
+
+def piece_windows(known: Pieced, shape: Sequence[int], window: Window) -> list[Window] | None:
+    """The windows of the pieces for one of a tile of `shape`; None where pieces move along several dimensions.
+
+    Along a dimension in which everything stays, they are the same.
+    """
+    if known.is_still(window.axis, shape[window.axis]):
+        return [window] * len(known.pieces)
+    if any(not known.is_still(d, n) for d, n in enumerate(shape) if d != window.axis):
         return None
-    op = value.owner.operation
-    return operand_windows(op, window) if is_pure(op) or op.block == block else None
+    first = window.start + known.offsets[window.axis]
+    return [replace(window, start=first - at[window.axis], is_loose=True) for _, at in known.pieces]
 
 
 def _with_reduced(value: Any) -> Iterator[Any]:
@@ -116,119 +142,3 @@ def _with_reduced(value: Any) -> Iterator[Any]:
     yield value.type
     if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "mgpu.reduce":
         yield value.owner.operation.operands[0].type
-
-
-class Parts:
-    """Computes the parts of tiles in one step of a loop, at the current insertion point."""
-
-    def __init__(self, counter: Any, length: int, size: int) -> None:
-        self.counter, self.length, self.size, self.is_ragged = counter, length, size, size % length != 0
-        self._starts: dict[Window, Any] = {}
-        self._made: dict[tuple[Any, Window], Any] = {}
-
-    def compute(self, part: Part) -> None:
-        """All values of `part`."""
-        for value, window in part.values:
-            if (value, window) not in self._made:
-                self._compute(value.owner.operation, window)
-
-    def of(self, value: Any, window: Window | None) -> Any:
-        """The part of a value; the value itself where it is needed whole."""
-        return value if window is None else self._made[value, window]
-
-    def view(self, ref: Any, window: Window) -> Any:
-        """The part of a reference."""
-        shape, axes = list(shape_of(ref.type)), range(len(shape_of(ref.type)))
-        offsets = [self._start(window) if d == window.axis else emit.int_constant(0) for d in axes]
-        strides = [window.stride if d == window.axis else 1 for d in axes]
-        checked = [int(self.is_ragged and d == window.axis) for d in axes]
-        shape[window.axis] = self._length(window)
-        return emit.subview(ref, offsets, shape, strides, checked=checked)
-
-    def inside(self, shape: Sequence[int], window: Window) -> Any:
-        """Which elements of a part of this shape are inside of the whole."""
-        plain = replace(window, start=0, stride=1)
-        place = self._placed(emit.iota(shape, window.axis), plain)
-        return arith.cmpi(emit.SLT, place, emit.int_constant(int(self.size * window.scale), place.type))
-
-    def _length(self, window: Window) -> int:
-        return int(self.length * window.scale)
-
-    def _start(self, window: Window) -> Any:
-        """Where in the whole the part begins (i32)."""
-        along = replace(window, axis=0)
-        if along not in self._starts:
-            start = arith.muli(self.counter, emit.int_constant(self._length(window) * window.stride))
-            self._starts[along] = arith.addi(start, emit.int_constant(window.start)) if window.start else start
-        return self._starts[along]
-
-    def _compute(self, op: Any, window: Window) -> None:
-        made = self._special(op, window)
-        if made is None:
-            made = self._cloned(op, window)
-        for old, new in zip(op.results, made, strict=True):
-            self._made[old, window] = new
-
-    def _special(self, op: Any, window: Window) -> list[Any] | None:
-        """The parts of an op that is not just done on parts of its operands; else None."""
-        match op.name:
-            case "arith.constant":
-                element = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
-                type_ = self._type(op.results[0].type, window)
-                return [arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, element)).result]
-            case "mgpu.slice" if operand_windows(op, window) != [window]:
-                return [self._sliced(op, window)]
-            case "mgpu.gather" if self.is_ragged:
-                return [self._gathered(op, window)]
-            case "mgpu.iota" if ir.IntegerAttr(op.attributes["dimension"]).value == window.axis:
-                (iota,) = self._cloned(op, window)
-                return [self._placed(iota, window)]
-        return None
-
-    def _cloned(self, op: Any, window: Window) -> list[Any]:
-        operands = [self.of(v, inner) for v, inner in zip(op.operands, self._windows(op, window), strict=True)]
-        if op.name == "mgpu.load":
-            operands[0] = self.view(op.operands[0], window)
-        clone = op.clone().operation
-        for number, operand in enumerate(operands):
-            clone.operands[number] = operand
-        for old, new in zip(op.results, clone.results, strict=True):
-            new.set_type(self._type(old.type, window))
-        return list(clone.results)
-
-    def _windows(self, op: Any, window: Window) -> list[Window | None]:
-        windows = operand_windows(op, window)
-        assert windows is not None
-        return windows
-
-    def _sliced(self, op: Any, window: Window) -> Any:
-        """The part of a slice: along the split dimension its operand's part is what is wanted already."""
-        (inner,) = self._windows(op, window)
-        starts, strides = (list(ints(op.attributes[name])) for name in ("starts", "strides"))
-        starts[window.axis], strides[window.axis] = 0, 1
-        type_ = self._type(op.results[0].type, window)
-        return SliceOp(type_, self.of(op.operands[0], inner), emit.int_array(starts), emit.int_array(strides)).result
-
-    def _gathered(self, op: Any, window: Window) -> Any:
-        """The part of a gather; past the end of the whole, where indices may be anything, nothing is read."""
-        gather = op.opview
-        indices = [self._made[index, window] for index in gather.indices]
-        mask, other = (
-            None if v is None else self.of(v, window if is_tile(v.type) else None) for v in (gather.mask, gather.other)
-        )
-        inside = self.inside(shape_of(indices[0].type), window)
-        if mask is not None:
-            inside = arith.andi(inside, emit.broadcast(mask, shape_of(inside.type), ()))
-        return emit.gather(gather.source, indices, inside, other)
-
-    def _placed(self, iota: Any, window: Window) -> Any:
-        """Coordinates of the part as those in the whole."""
-        element, shape = element_of(iota.type), shape_of(iota.type)
-        if window.stride != 1:
-            iota = arith.muli(iota, emit.int_constant(window.stride, iota.type))
-        return arith.addi(iota, emit.broadcast(emit.resize_int(self._start(window), element), shape, ()))
-
-    def _type(self, type_: Any, window: Window) -> Any:
-        shape = list(shape_of(type_))
-        shape[window.axis] = self._length(window)
-        return tile_type(tuple(shape), element_of(type_))

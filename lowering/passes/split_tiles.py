@@ -28,13 +28,15 @@ from typing import Any
 from mosaic_gpu.dialect._mlir import arith, ir, scf
 from mosaic_gpu.dialect.ops_kernel import SEPARATED
 from mosaic_gpu.dialect.ops_memory import ints
-from mosaic_gpu.dialect.types import element_of, is_tile, shape_of, tile_type
+from mosaic_gpu.dialect.types import GMEM, SMEM, element_of, is_tile, ref_space, shape_of, tile_type
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.choose_num_warps import MAX_REGISTERS, MAX_WARPS, largest_tile
-from mosaic_gpu.lowering.passes.effects import Memories
+from mosaic_gpu.lowering.passes.effects import Memories, root_of
+from mosaic_gpu.lowering.passes.emit_parts import Parts
 from mosaic_gpu.lowering.passes.split_axes import Window
-from mosaic_gpu.lowering.passes.split_parts import Part, Parts
+from mosaic_gpu.lowering.passes.split_parts import Part
+from mosaic_gpu.lowering.passes.split_scratch import is_never_read
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels
 from mosaic_gpu.lowering.views import constant_int
 
@@ -59,7 +61,11 @@ class SplitTiles:
             memories, ahead = Memories.of(kernel), [body_of(kernel)]
             while ahead:
                 block = ahead.pop()
-                while _split_stores(block, memories, limit) or _split_reduction(block, memories, limit):
+                while (
+                    _split_stores(block, memories, limit, GMEM)
+                    or _split_reduction(block, memories, limit)
+                    or _split_stores(block, memories, limit, SMEM)  # last: the others may leave nothing of it
+                ):
                     pass
                 ahead += [inner for op in _ops(block) for inner in blocks_of(op)]
 
@@ -103,11 +109,12 @@ def _best_store(op: Any, block: Any, limit: int, size: int | None = None) -> _Ro
     return best
 
 
-def _split_stores(block: Any, memories: Memories, limit: int) -> bool:
-    """Puts the first store that can be split, with those that go along, into a loop; False where there is none."""
+def _split_stores(block: Any, memories: Memories, limit: int, space: str) -> bool:
+    """Puts the first store to `space` that can be split, with those that go along, into a loop; False without one."""
     ops = _ops(block)
     for number, op in enumerate(ops):
-        first = _best_store(op, block, limit) if op.name == "mgpu.store" else None
+        is_meant = op.name == "mgpu.store" and ref_space(op.operands[1].type) == space
+        first = _best_store(op, block, limit) if is_meant else None
         if first is None:
             continue
         together = _group(first, ops[number + 1 :], block, memories, limit)
@@ -123,13 +130,15 @@ def _group(first: _Root, behind: Sequence[Any], block: Any, memories: Memories, 
     stores, written = [first], memories.effects(first.op).writes
     for op in behind:
         effects = memories.effects(op)
-        if op.name == "mgpu.store" and not effects.writes & written:
+        is_like = op.name == "mgpu.store" and ref_space(op.operands[1].type) == ref_space(first.op.operands[1].type)
+        if is_like and not effects.writes & written:
             store = _best_store(op, block, limit, first.part.size)
             if store is not None:
                 stores.append(store)
                 written |= effects.writes
                 continue
-        if effects.writes or effects.reads & written:
+        is_scratch = op.name == "mgpu.store" and ref_space(op.operands[1].type) == SMEM
+        if (effects.writes and not is_scratch) or (effects.writes | effects.reads) & written:
             break
     return stores
 
@@ -237,7 +246,7 @@ def _emit_reduction(root: _Root, length: int, block: Any) -> None:
             parts.compute(part)
             found = [parts.of(value, window) for value in inputs]
             if parts.is_ragged:
-                inside = parts.inside(shape_of(found[0].type), window)
+                inside = parts.inside(shape_of(found[0].type), window, part.size)
                 found = [
                     arith.select(inside, value, emit.broadcast(identity, shape_of(value.type), ()))
                     for value, identity in zip(found, identities, strict=True)
@@ -273,8 +282,11 @@ def _combine(reduction: Any, left: Sequence[Any], right: Sequence[Any]) -> list[
 
 
 def _erase_unused(block: Any) -> None:
-    """Erases what nothing uses any more, of the ops that only compute or load."""
+    """Erases what nothing uses any more, of the ops that only compute or load, and scratch memory that is not read."""
     for op in reversed(_ops(block)):
+        if op.name == "mgpu.store" and is_never_read(root_of(op.operands[1])):
+            op.erase()
+            continue
         idle = op.name.startswith(("arith.", "math.")) or op.name in _ERASABLE
         if idle and not any(list(result.uses) for result in op.results):
             op.erase()
@@ -282,7 +294,8 @@ def _erase_unused(block: Any) -> None:
 
 _ERASABLE = frozenset(
     {
-        "mgpu.load", "mgpu.gather", "mgpu.subview", "mgpu.iota", "mgpu.broadcast", "mgpu.reshape", "mgpu.transpose",
-        "mgpu.slice", "mgpu.concatenate", "mgpu.reduce", "mgpu.scan", "mgpu.bitcast", "mgpu.libdevice", "mgpu.ptx",
+        "mgpu.alloc", "mgpu.load", "mgpu.gather", "mgpu.subview", "mgpu.iota", "mgpu.broadcast", "mgpu.reshape",
+        "mgpu.transpose", "mgpu.slice", "mgpu.concatenate", "mgpu.reduce", "mgpu.scan", "mgpu.bitcast",
+        "mgpu.libdevice", "mgpu.ptx",
     }
 )  # fmt: skip

@@ -69,6 +69,16 @@ ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "merged dimensions": (lambda x: x.reshape(300, -1).reshape(-1, 20) + 1, (30, 10, 200)),
     "the sum of a flat array": (lambda x: (x.reshape(-1) ** 2).sum(), (301, 130)),
     "rolled": (lambda x: jnp.roll(x, 7, axis=0), (200, 200)),
+    "rolled rows": (lambda x: jnp.roll(x, 7, axis=1), (200, 201)),
+    "rolled both ways": (lambda x: jnp.roll(jnp.roll(x, 7, axis=1), 5, axis=0), (600, 501)),
+    "a rolled vector": (lambda x: jnp.roll(2 * x, 1) - x, (300_001,)),
+    "a stencil": (lambda x: sum(jnp.roll(x, s, axis=a) for s in (1, -1) for a in (0, 1)) - 4 * x, (301, 256)),
+    "halves exchanged": (lambda x: jnp.concatenate([x[35_000:], x[:35_000]]) * x, (70_000,)),
+    "three times the same": (lambda x: jnp.concatenate([x, x[::-1], x], axis=1) + 1, (1, 30_001)),
+    "padded rows": (lambda x: jnp.pad(x, ((0, 0), (2, 3)), constant_values=7.0), (600, 120)),
+    "a padded vector": (lambda x: jnp.pad(x, (5, 1000), constant_values=7.0), (300_001,)),
+    "unlike pieces": (lambda x: jnp.concatenate([x[:17], 2 * x, x[-1:]]) + 1, (400, 190)),
+    "unlike pieces, summed": (lambda x: jnp.concatenate([x[:17], 2 * x, x[-1:]]).sum(axis=0), (400, 190)),
     "running sums": (lambda x: jnp.cumsum(x, axis=1), (300, 129)),
     "an outer product": (lambda x: x[:, None] * x[None, :], (250,)),
     "a row added": (lambda x: x + x[:1], (300, 200)),
@@ -85,7 +95,7 @@ ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "any": (lambda x: (x > 4).any(axis=0), (5000, 30)),
     "sorted rows": (lambda x: jnp.sort(x, axis=1), (600, 64)),
 }
-WHOLE = {"rolled", "sorted rows"}
+WHOLE = {"sorted rows"}
 """Those that have an op for which nothing here tells how to split it."""
 
 

@@ -5,7 +5,7 @@
 // CHECK: %[[R:.*]] = scf.for %[[K:.*]] = %c0_i32 to %c5_i32 step %c1_i32 iter_args(%[[SO_FAR:.*]] = %[[LOW]])
 // CHECK: %[[FIRST:.*]] = arith.muli %[[K]], %c16384_i32
 // CHECK: "mgpu.subview"(%arg0, %[[FIRST]]) {checked = [1 : i32]
-// CHECK: %[[INSIDE:.*]] = arith.cmpi slt, {{.*}} : tensor<16384xi32>
+// CHECK: %[[INSIDE:.*]] = arith.cmpi ult, {{.*}} : tensor<16384xi32>
 // CHECK: %[[FILLED:.*]] = arith.select %[[INSIDE]]
 // CHECK: %[[PART:.*]] = "mgpu.reduce"(%[[FILLED]], %[[LOW]])
 // CHECK: %[[NEXT:.*]] = arith.maximumf %[[SO_FAR]], %[[PART]] : f32
