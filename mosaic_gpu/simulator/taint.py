@@ -13,7 +13,7 @@ stored to global memory, is part of an address, decides a branch or a predicate,
     add, sub, mul.lo    an operand is, there or at a lower bit
     st.shared           the bytes count as not written
     shfl                the source lane's value is
-    x2 arithmetic       that half is, in any operand
+    x2 arithmetic       that half is, in any operand; cvt to x2: the operand that becomes that half
     others              any operand is
     mma, vote, redux    never (not followed)
 
@@ -219,13 +219,16 @@ class _Step:
             return self.logic(_U64(0) if opcode == "and" else _ALL)
         if opcode == "shfl":
             return self.shuffle()
+        if opcode == "cvt" and _types_of(words)[:1] in (["f16x2"], ["bf16x2"]) and len(self.instruction.operands) == 3:
+            high, low = (self.bits_of(operand) != 0 for operand in self.instruction.operands[1:])
+            return low * _U64(0xFFFF) + high * _U64(0xFFFF0000)
         if opcode in ("prmt", "shl", "shr", "bfe", "bfi"):
             exact = self.rearrange()
             if exact is not None:
                 return exact
         total = np.bitwise_or.reduce([self.bits_of(r) for o in self.instruction.operands for r in registers(o)
                                       if r.name in sources])  # fmt: skip
-        types = [w for w in words if w in TYPES]
+        types = _types_of(words)
         if opcode == "cvt" and len(types) == 2 and all(t[0] in "su" for t in types):
             total = total & _U64((1 << 8 * min(TYPES[t].itemsize for t in types)) - 1)
             if types[-1][0] == "u" and "sat" not in words:
@@ -329,6 +332,11 @@ class _Step:
         everyone = np.zeros(self.frame.wave.T, _U64)
         everyone[self.frame.ids] = own
         return np.asarray(everyone[np.minimum(self.frame.ids - lane + source, self.frame.wave.T - 1)])
+
+
+def _types_of(words: tuple[str, ...]) -> list[str]:
+    """The types among an instruction's modifiers."""
+    return [w for w in words if w in TYPES]
 
 
 def _carries_upwards(opcode: str, words: tuple[str, ...]) -> bool:

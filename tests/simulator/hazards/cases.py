@@ -69,6 +69,11 @@ def _memory() -> list[Hazard]:
             "uninitialised value is stored",
         ),
         Hazard(
+            "uninitialised half", ".reg .f32 a, b; .reg .b16 h; mov.f32 a, 0f3F800000; cvt.rn.f16x2.f32 %r4, <<a, b||b, a>>;"
+            "mov.b32 {h, _}, %r4; cvt.u32.u16 %r4, h; st.global.u32 [%a1], %r4;",
+            "uninitialised value is stored",
+        ),
+        Hazard(
             "uninitialised register", "setp.lt.u32 %p1, %r0, <<40||64>>; @%p1 mov.u32 %r4, 7; st.global.u32 [%a1], %r4;",
             r"uninitialised value is stored to buffer `p0`: %r4[\s\S]*nothing has written[\s\S]*thread \(40, 0, 0\)",
         ),
