@@ -111,6 +111,16 @@ def _scan(op: Any, window: Window) -> Windows:
     return None if ir.IntegerAttr(op.attributes["axis"]).value == window.axis else _alike(op, window)
 
 
+def _dot(op: Any, window: Window) -> Windows:
+    """Rows of the left operand, or columns of the right one; the other operand whole."""
+    if not all(is_tile(v.type) for v in op.operands):
+        return None
+    lhs, rhs = (ir.IntegerAttr(op.attributes[f"{side}_transposed"]).value for side in ("lhs", "rhs"))
+    if window.axis == 0:
+        return [replace(window, axis=1 if lhs else 0), None, window]
+    return [None, replace(window, axis=0 if rhs else 1), window]
+
+
 def _bitcast(op: Any, window: Window) -> Windows:
     ranks = len(shape_of(op.operands[0].type)), len(shape_of(op.results[0].type))
     return [window] if window.axis < min(ranks) else None
@@ -127,6 +137,7 @@ _RULES: dict[str, Callable[[Any, Window], Windows]] = {
     "mgpu.reduce": _reduce,
     "mgpu.scan": _scan,
     "mgpu.bitcast": _bitcast,
+    "mgpu.dot": _dot,
     "mgpu.load": _alike,
     "mgpu.gather": _alike,
     "mgpu.libdevice": _alike,

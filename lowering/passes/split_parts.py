@@ -13,12 +13,14 @@ from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.dialect.types import SMEM, element_of, is_tile, ref_space, shape_of, storage_bits
-from mosaic_gpu.lowering.passes.effects import is_pure
+from mosaic_gpu.lowering.passes.effects import Memories, is_pure
 from mosaic_gpu.lowering.passes.split_axes import Window, operand_windows
 from mosaic_gpu.lowering.passes.split_scratch import Pieced, pieced
 
 MIN_ROW_ELEMENTS = 8
 """Neighbours in memory that a part keeps together."""
+MIN_DOT_ELEMENTS = 64
+"""What a part keeps together along each dimension of a product: a warpgroup's matrix units take 64 rows at once."""
 
 
 def words(type_: Any) -> int:
@@ -27,6 +29,29 @@ def words(type_: Any) -> int:
 
 
 type Inputs = list[tuple[Any, Window | None]] | None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where parts are computed, and what tiles are large.
+
+    Attributes:
+      block: what is split stands in it.
+      memories: of the kernel.
+      written: those that the kernel writes at all; what is loaded of others may be loaded again anywhere.
+      limit: words of the largest tile that stays as it is.
+    """
+
+    block: Any
+    memories: Memories
+    written: frozenset[Any]
+    limit: int
+
+    def may_compute(self, op: Any) -> bool:
+        """Whether an op can be done again where the block's ops stand."""
+        if is_pure(op) or op.block == self.block:
+            return True
+        return op.name in ("mgpu.load", "mgpu.gather") and not self.memories.effects(op).reads & self.written
 
 
 @dataclass
@@ -47,14 +72,14 @@ class Part:
     whole: list[Any] = field(default_factory=list)
     pieced: dict[Any, Pieced] = field(default_factory=dict)
 
-    def add(self, value: Any, window: Window, block: Any) -> bool:
+    def add(self, value: Any, window: Window, scope: Scope) -> bool:
         """Adds a tile and what it is computed from; False where an op on the way cannot be split."""
         ahead: list[tuple[Any, Window, bool]] = [(value, window, False)]
         while ahead:
             current, along, is_ready = ahead.pop()
             if (current, along) in self.values:
                 continue
-            inputs = self._inputs(current, along, block)
+            inputs = self._inputs(current, along, scope)
             if inputs is None:
                 return False
             if is_ready:
@@ -64,12 +89,12 @@ class Part:
             ahead += [(operand, inner, False) for operand, inner in inputs if inner is not None]
         return True
 
-    def _inputs(self, value: Any, window: Window, block: Any) -> Inputs:
-        """What a tile is computed from, where that is in `block`, or outside of it but not from memory."""
+    def _inputs(self, value: Any, window: Window, scope: Scope) -> Inputs:
+        """What a tile is computed from; None where it cannot be computed part by part."""
         if isinstance(value.owner, ir.Block):
             return None
         op = value.owner.operation
-        if not (is_pure(op) or op.block == block):
+        if not scope.may_compute(op):
             return None
         if may_be_pieced(op, window):
             known = self.pieced.get(value) or pieced(op)
@@ -90,19 +115,21 @@ class Part:
         """Of the largest tile."""
         return max(words(value.type) for value, _ in self.values)
 
-    def length(self, elements: int, is_last_axis: bool) -> int:
+    def length(self, elements: int, least: int) -> int:
         """The size of a part along the dimension, where its largest tile is to have about so many elements.
 
-        A divisor of the whole size where there is one that is not much smaller.
+        At least `least`; where that is 1, a divisor of the whole size where there is one that is not much smaller.
         """
         per_place = max(_elements_per_place(value, window) for value, window in self.values)
         unit = math.lcm(*(window.scale.denominator for _, window in self.values))
-        wanted = max(int(elements / per_place), MIN_ROW_ELEMENTS if is_last_axis else 1)
+        if any(value.owner.name == "mgpu.dot" for value, _ in self.values):
+            least = MIN_DOT_ELEMENTS
+        wanted = max(int(elements / per_place), least)
         wanted = max(1 << (wanted.bit_length() - 1), unit)
         if unit > 1:
             return min(wanted // unit * unit, self.size)
         wanted = min(wanted, self.size)
-        if is_last_axis:
+        if least > 1:
             return wanted
         return next((n for n in range(wanted, wanted // 2, -1) if self.size % n == 0), wanted)
 

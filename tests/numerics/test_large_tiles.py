@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import mosaic_gpu
 from tests.support.backends import Run
@@ -299,3 +300,102 @@ def test_stores_that_need_parts_of_different_sizes_are_right(run: Run) -> None:
     np.testing.assert_array_equal(doubled, 2 * x)
     np.testing.assert_array_equal(reversed_, x[::-1])
     assert largest_tile(function, x) <= LIMIT
+
+
+def inverse(x: Any) -> Any:
+    """Of numbers none of which is small or, in the array, zero; infinite for what is read as zero outside of it."""
+    return 1 / jnp.where(x == 0, x, 2 + abs(x))
+
+
+PRODUCTS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+    "many rows": (jnp.dot, (1000, 48), (48, 64)),
+    "many columns": (jnp.dot, (40, 64), (64, 1500)),
+    "rows and columns": (jnp.dot, (300, 40), (40, 301)),
+    "a long sum": (jnp.dot, (70, 2500), (2500, 33)),
+    "a long sum, infinite beyond its end": (lambda x, y: jnp.dot(inverse(x), inverse(y)), (64, 2500), (2500, 48)),
+    "the left one transposed": (lambda x, y: jnp.dot(x.T, y), (32, 1000), (32, 64)),
+    "the right one transposed": (lambda x, y: jnp.dot(x, y.T), (100, 40), (700, 40)),
+    "and then the rest": (lambda x, y: softmax(jnp.dot(x, y), 1), (600, 30), (30, 70)),
+    "two in a row": (lambda x, y: jnp.dot(jnp.dot(x, y), y.T), (900, 48), (48, 48)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_done_tile_by_tile(run: Run, name: str) -> None:
+    function, *shapes = PRODUCTS[name]
+    x, y = (random(*shape).astype(np.float64) for shape in shapes)
+    with jax.enable_x64(True):
+        expected = np.asarray(function(jnp.asarray(x), jnp.asarray(y)))
+    operands = x.astype(np.float32), y.astype(np.float32)
+    kernel = call(body(function), expected.shape)
+    np.testing.assert_allclose(run(kernel, *operands), expected, rtol=1e-4, atol=2e-3)
+    assert largest_tile(kernel, *operands) <= LIMIT
+
+
+def test_a_product_of_whole_arrays_is_spread_over_the_gpu(run: Run) -> None:
+    x, y = (np.round(2 * random(*shape)).astype(jnp.bfloat16) for shape in ((512, 640), (640, 256)))
+    kernel = call(body(lambda x, y: jnp.dot(x, y, preferred_element_type=jnp.float32)), (512, 256))
+    np.testing.assert_array_equal(run(kernel, x, y), x.astype(np.float32) @ y.astype(np.float32))
+    assert mosaic_gpu.compile(kernel, x, y).launch_facts.grid == (32, 1, 1)
+
+
+def test_what_a_loop_loads_once_is_loaded_in_parts_inside(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        x = x_ref[...]
+
+        def step(i: Any, carry: Any) -> Any:
+            o_ref[i] = x * i
+            return carry
+
+        jax.lax.fori_loop(0, 3, step, None)
+
+    x = random(200, 220)
+    function = call(kernel, (3, *x.shape))
+    np.testing.assert_array_equal(run(function, x), x * np.arange(3, dtype=np.float32)[:, None, None])
+    assert largest_tile(function, x) <= LIMIT
+
+
+def test_what_a_loop_changes_is_loaded_before(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        first = x_ref[0]
+
+        def step(i: Any, carry: Any) -> Any:
+            o_ref[i] = first + 1
+            return carry
+
+        jax.lax.fori_loop(0, 3, step, None)
+
+    x = random(3, 200, 220)
+    function = call(kernel, x.shape, input_output_aliases={0: 0})
+    np.testing.assert_array_equal(run(function, x), np.broadcast_to(x[0] + 1, x.shape))
+
+
+def test_scratch_memory_is_read_as_it_was_written(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any, scratch_ref: Any) -> None:
+        scratch_ref[...] = x_ref[...]
+        o_ref[0] = scratch_ref[...] + 1
+        scratch_ref[:100] = 2 * x_ref[100:200]
+        o_ref[1] = scratch_ref[...][::-1]
+
+    x = random(200, 220)
+    function = call(kernel, (2, *x.shape), scratch_shapes=[plgpu.SMEM(x.shape, x.dtype)])
+    changed = np.concatenate([2 * x[100:], x[100:]])
+    np.testing.assert_array_equal(run(function, x), np.stack([x + 1, changed[::-1]]))
+
+
+def test_scratch_memory_keeps_what_an_earlier_step_left(run: Run) -> None:
+    def kernel(x_ref: Any, o_ref: Any, scratch_ref: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            scratch_ref[...] = jnp.zeros_like(scratch_ref)
+
+        scratch_ref[:100] = scratch_ref[:100] + x_ref[0, :100]
+        o_ref[0] = scratch_ref[...]
+
+    x = random(3, 200, 180)
+    spec = pl.BlockSpec((1, 200, 180), lambda i: (i, 0, 0))
+    scratch = [plgpu.SMEM(x.shape[1:], x.dtype)]
+    function = call(kernel, x.shape, grid=(3,), in_specs=[spec], out_specs=spec, scratch_shapes=scratch)
+    expected = np.cumsum(x, axis=0)
+    expected[:, 100:] = 0
+    np.testing.assert_allclose(run(function, x), expected, rtol=1e-5, atol=1e-5)
