@@ -27,9 +27,9 @@ SUMMED_ELEMENTS = 16_384
 
 
 def split_reduction(scope: Scope) -> bool:
-    """Makes a loop of the first large reduction that can be split; False if there is none."""
+    """Makes a loop of the last large reduction that can be split, what it needs inside; False if there is none."""
     ops = ops_of(scope.block)
-    for op in ops:
+    for op in reversed(ops):
         if op.name != "mgpu.reduce" or any(len(step.regions) for step in ops_of(op.regions[0].blocks[0])):
             continue
         inputs = list(op.operands)[: len(op.results)]
@@ -80,9 +80,9 @@ def _emit_reduction(root: Root, length: int, scope: Scope) -> None:
 
 
 def split_dot(scope: Scope) -> bool:
-    """Makes a loop of the first product of large tiles that can be split along what it sums; False if there is none."""
+    """Makes a loop of the last product of large tiles that can be split along what it sums; False if there is none."""
     ops = ops_of(scope.block)
-    for op in ops:
+    for op in reversed(ops):
         if op.name != "mgpu.dot" or not all(is_tile(v.type) for v in op.operands):
             continue
         lhs, rhs = _summed(op)

@@ -10,13 +10,14 @@ summed over it, is computed part by part along one dimension, from the loads on:
                                                     store %y, (subview %o[4 * %k, 0] sizes [4, 1024])
                                                   }
 
-A dimension will do where each op on the way handles it element by element: a sum along it does not, and is a loop of
-its own before, which carries what was summed so far.  The steps of a loop of stores are independent:
-`parallelize-loops` makes blocks of them where nothing stands in the way.
+A dimension will do where each op on the way handles it element by element, or moves what is along it (`split_axes`,
+`split_scratch`): a sum along it does not, and is a loop of its own before, which carries what was summed so far
+(`split_sums`).  The steps of a loop of stores are independent: `parallelize-loops` makes blocks of them where nothing
+stands in the way.
 
-Requires: canonical form with common subexpressions removed, no layouts yet.  Does: the above for stores and reductions
-of what depends on tiles of more than `limit` words.  Leaves: tiles as they are where an op on the way has no rule in
-`split_axes`, or where loads would change places with stores.
+Requires: canonical form with common subexpressions removed, no layouts yet.  Does: the above for stores, reductions and
+products of what depends on tiles of more than `limit` words.  Leaves: tiles as they are where an op on the way has no
+rule in `split_axes`, or where loads would change places with stores.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from mosaic_gpu.lowering.passes.choose_num_warps import MAX_REGISTERS, MAX_WARPS
 from mosaic_gpu.lowering.passes.effects import Memories
 from mosaic_gpu.lowering.passes.emit_parts import Parts
 from mosaic_gpu.lowering.passes.split_axes import Window
-from mosaic_gpu.lowering.passes.split_parts import Part, Scope
+from mosaic_gpu.lowering.passes.split_parts import Part, Scope, words
 from mosaic_gpu.lowering.passes.split_roots import Root, erase_unused, keeps_order, ops_of
 from mosaic_gpu.lowering.passes.split_sums import split_dot, split_reduction
 from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels
@@ -61,6 +62,7 @@ class SplitTiles:
                 scope = Scope(block, memories, memories.effects(kernel).writes, limit)
                 while (
                     _split_stores(scope, GMEM)
+                    or _narrow_slice(scope)
                     or split_reduction(scope)
                     or split_dot(scope)
                     or _split_stores(scope, SMEM)  # last: the others may leave nothing of it
@@ -150,6 +152,28 @@ def _emit_stores(stores: Sequence[Root], scope: Scope) -> None:
     for store in stores:
         store.op.erase()
     erase_unused(scope.block)
+
+
+def _narrow_slice(scope: Scope) -> bool:
+    """Computes no more of a large tile than a slice takes of it, if that is a half at most; False if there is none."""
+    ops = ops_of(scope.block)
+    for op in ops:
+        if op.name != "mgpu.slice" or words(op.operands[0].type) <= scope.limit:
+            continue
+        for axis, (size, extent) in enumerate(
+            zip(*(shape_of(v.type) for v in (*op.results, *op.operands)), strict=True)
+        ):
+            root = Root(op, Window(axis), Part(size))
+            if 2 * size > extent or not root.part.add(op.results[0], root.window, scope):
+                continue
+            if keeps_order(root, [root], ops, scope):
+                with ir.InsertionPoint(op), op.location:
+                    parts = Parts(emit.int_constant(0), size, size)
+                    parts.compute(root.part)
+                op.results[0].replace_all_uses_with(parts.of(op.results[0], root.window))
+                erase_unused(scope.block)
+                return True
+    return False
 
 
 def _store_part(store: Root, parts: Parts) -> None:
