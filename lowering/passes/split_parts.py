@@ -115,13 +115,17 @@ class Part:
         """Of the largest tile."""
         return max(words(value.type) for value, _ in self.values)
 
+    def unit(self) -> int:
+        """The size of a part is a multiple of this: merged dimensions are cut between rows."""
+        return math.lcm(*(window.scale.denominator for _, window in self.values))
+
     def length(self, elements: int, least: int) -> int:
         """The size of a part along the dimension, where its largest tile is to have about so many elements.
 
         At least `least`; where that is 1, a divisor of the whole size where there is one that is not much smaller.
         """
         per_place = max(_elements_per_place(value, window) for value, window in self.values)
-        unit = math.lcm(*(window.scale.denominator for _, window in self.values))
+        unit = self.unit()
         if any(value.owner.name == "mgpu.dot" for value, _ in self.values):
             least = MIN_DOT_ELEMENTS
         wanted = max(int(elements / per_place), least)

@@ -166,7 +166,7 @@ def _narrow_slice(scope: Scope) -> bool:
             root = Root(op, Window(axis), Part(size))
             if 2 * size > extent or not root.part.add(op.results[0], root.window, scope):
                 continue
-            if keeps_order(root, [root], ops, scope):
+            if size % root.part.unit() == 0 and keeps_order(root, [root], ops, scope):
                 with ir.InsertionPoint(op), op.location:
                     parts = Parts(emit.int_constant(0), size, size)
                     parts.compute(root.part)

@@ -77,6 +77,8 @@ ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "the first place of what was computed": (lambda x: jnp.sin(x) - jnp.sin(x)[3], (70_001,)),
     "a few of a reversed vector": (lambda x: (2 * x)[::-1][5:9] + 1, (70_001,)),
     "the largest of many sums": (lambda x: x - x.sum(axis=0).max(), (3, 71_290)),
+    "the start of a flat array": (lambda x: x - (2 * x).reshape(-1)[:7].sum(), (300, 200)),
+    "some rows of a flat array": (lambda x: (2 * x).reshape(-1)[:600].sum() * x, (300, 200)),
     "halves exchanged": (lambda x: jnp.concatenate([x[35_000:], x[:35_000]]) * x, (70_000,)),
     "three times the same": (lambda x: jnp.concatenate([x, x[::-1], x], axis=1) + 1, (1, 30_001)),
     "padded rows": (lambda x: jnp.pad(x, ((0, 0), (2, 3)), constant_values=7.0), (600, 120)),
@@ -99,7 +101,7 @@ ELEMENTWISE: dict[str, tuple[Any, tuple[int, ...]]] = {
     "any": (lambda x: (x > 4).any(axis=0), (5000, 30)),
     "sorted rows": (lambda x: jnp.sort(x, axis=1), (600, 64)),
 }
-WHOLE = {"sorted rows"}
+WHOLE = {"sorted rows", "the start of a flat array"}
 """Those that have an op for which nothing here tells how to split it."""
 
 
