@@ -29,7 +29,6 @@ def assemble(ptx: str, target: Target) -> tuple[bytes, str]:
     return _run_ptxas(ptx, target) if _prefers_ptxas() else _link(_load_nvjitlink(), ptx, target)
 
 
-@cache
 def assembler_version() -> str:
     """The assembler that `assemble` uses, and its version; "none" where none is installed."""
     if not _prefers_ptxas():

@@ -166,12 +166,13 @@ def test_without_a_gpu_it_tells_how_kernels_compile_and_what_it_cannot_tell(tmp_
 
 
 def test_a_case_that_cannot_be_compiled_is_named_and_the_others_are_made(tmp_path: Path) -> None:
-    (tmp_path / "cases.toml").write_text(TWO.replace("n = 100, block = [2]", "n = 100_000_000, block = [2]"))
+    too_large = 'matmul = [{ dtype = "bfloat16", m = 2048, n = 2048, k = 64, block = [1024, 1024, 64] }]\n'
+    (tmp_path / "cases.toml").write_text(too_large + TWO.split("\n", 2)[2])
     folder = tmp_path / "made"
     printed = command(RUN, "--shapes", tmp_path / "cases.toml", "--make-bundle", folder, status=1).stdout
-    assert "left out: softmax_f32_3x100000000 for sm_90a: " in printed
+    assert "left out: matmul_bf16_2048x2048x64 for sm_90a: " in printed
     assert {path.name for path in (folder / "kernels").glob("*.cubin")} == {"rms_norm_f32_3x100.sm_90a.cubin"}
-    assert "softmax" not in (folder / "shapes.toml").read_text()
+    assert "matmul" not in (folder / "shapes.toml").read_text()
 
 
 @pytest.mark.parametrize(
