@@ -12,6 +12,7 @@ A record is one 64-bit number, 0 for none:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,13 +80,15 @@ class SharedRecords:
 
 
 class GlobalRecords:
-    """The records of a buffer: the last write and the last read of each unit."""
+    """The records of a buffer: of each unit the last write, the last read, and the last read by another block than that
+    one's, so that of whatever block writes then a read by another one is known."""
 
     def __init__(self, nbytes: int, unit: int) -> None:
         self.units = (nbytes + _WIDEST) // _WIDEST * (_WIDEST // unit)
         self.was_written = False
         self._written: Array | None = None
         self._reads: Array | None = None
+        self._others: Array | None = None
 
     def written(self, k: int) -> Array:
         """The last writes."""
@@ -99,14 +102,33 @@ class GlobalRecords:
             self._reads = np.zeros(self.units, np.int64)
         return _rows(self._reads, k)
 
-    def mark_read(self, k: int, where: Any, ids: Array, bits: int) -> None:
-        """The threads read at `where`; `bits` is the rest of their record."""
-        table = self.reads(k)
-        if not isinstance(where, slice) and len(where) == 1:
-            table[where] = int(ids[-1]) + bits
-        elif k > 1:
-            table[where] = (ids + bits)[:, None]
-        elif isinstance(where, slice):
-            np.add(ids, bits, out=table[where])
-        else:
-            table[where] = ids + bits
+    def other_reads(self, k: int) -> list[Array]:
+        """The last reads by other blocks than those of the last reads, where there are any."""
+        return [] if self._others is None else [_rows(self._others, k)]
+
+    def mark_read(self, k: int, where: Any, ids: Array, bits: int, block_of: Callable[[Array], Array]) -> None:
+        """The threads read at `where`; `bits` is the rest of their record.
+
+        `block_of`: the blocks of records, a number of its own for those of earlier waves.
+        """
+        table, stamps = self.reads(k), ids + bits
+        stamps = stamps if k == 1 else stamps[:, None]
+        is_one = not isinstance(where, slice) and len(where) == 1
+        old = np.array(table[where])
+        table[where] = stamps[-1:] if is_one else stamps
+        if isinstance(where, slice) and not old.any():
+            return  # a unit a thread, which nobody read before
+        last = block_of(table[where])
+        beside = np.where(block_of(stamps) != last, stamps, 0)
+        found = np.where(beside != 0, beside, np.where(block_of(old) != last, old, 0))
+        chosen = np.flatnonzero(found if found.ndim == 1 else found.any(axis=1))
+        if chosen.size:
+            self._mark_others(k, where, chosen[:1] if is_one else chosen, found)
+
+    def _mark_others(self, k: int, where: Any, chosen: Array, found: Array) -> None:
+        if self._others is None:
+            self._others = np.zeros(self.units, np.int64)
+        others = _rows(self._others, k)
+        places = np.arange(where.start, where.stop, where.step) if isinstance(where, slice) else np.asarray(where)
+        index = places if len(places) == 1 else places[chosen]
+        others[index] = np.where(found[chosen] != 0, found[chosen], others[index])

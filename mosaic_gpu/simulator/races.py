@@ -5,7 +5,8 @@ cluster barriers, bar.warp.sync between the lanes of a warp, and fences around s
 `happens_before.py`.  The simulator's schedule plays no part: a race is found whichever of its two accesses came first.
 
 Memory is divided into units as wide as the kernel's narrowest access.  Of each unit of shared memory the last
-write and each warp's last read are kept; of global memory the last write and the last read.
+write and each warp's last read are kept; of global memory the last write, the last read, and the last read by another
+block than that one's.
 
 What is not seen: a partial mask of bar.warp.sync counts as a whole one; only the last lane of a warp that read a
 unit is known; atomics of different threads do not race with one another, nor with volatile, relaxed, acquire and
@@ -223,11 +224,17 @@ class Races(HappensBefore):
             last = records.written(k)[where]
             if last.size and int(last.max()) > 0:
                 self._judge(access, np.broadcast_to(last, (len(ids), *last.shape[1:])), ids, where, region, "write")
-        records.mark_read(k, where, ids, self.now << TIME_SHIFT | access_bits(access))
+        records.mark_read(k, where, ids, self.now << TIME_SHIFT | access_bits(access), self._block_of)
+
+    def _block_of(self, records: Array) -> Array:
+        """The blocks of the threads of records; -1 of earlier waves."""
+        thread = np.where(records >> TIME_SHIFT < self.start, 0, records & THREAD_MASK)
+        return np.where(records >> TIME_SHIFT < self.start, -1, self.wave.block_of[thread])
 
     def _global_write(self, access: Access, region: Region, where: Any, ids: Array) -> None:
         records, k = self._buffer(region), access.total // self.global_unit
-        for kind, table in (("write", records.written(k)), ("read", records.reads(k))):
+        reads = [records.reads(k), *records.other_reads(k)]
+        for kind, table in (("write", records.written(k)), *(("read", table) for table in reads)):
             last = table[where]
             if last.size and int(last.max()) > 0:
                 self._judge(access, np.broadcast_to(last, (len(ids), *last.shape[1:])), ids, where, region, kind)
