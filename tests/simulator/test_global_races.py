@@ -29,7 +29,7 @@ PTX = """.version 8.6
 
 
 def finds_a_race(places: np.ndarray[tuple[int], np.dtype[np.uint32]], writer: int) -> bool:
-    """Runs a kernel whose threads each read one of `places` of x; then thread `writer` writes the place that it read."""
+    """Runs a kernel whose threads each read one of `places` of x; then thread `writer` writes the one that it read."""
     x, out = np.zeros(256, np.uint32), np.zeros(len(places), np.uint32)
     module = simulator.load(PTX.replace("WRITER", str(writer)))
     try:
