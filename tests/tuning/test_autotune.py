@@ -261,7 +261,7 @@ def test_the_second_time_the_code_comes_from_the_cache(tmp_path: Path, monkeypat
     assert [c.resources for c in again.candidates] == [c.resources for c in first.candidates]
 
 
-# A process that a shell started in the background ignores the signal, and so do its children, unless they say otherwise.
+# A process that a shell started in the background ignores the signal, and so do its children if they say nothing.
 _SCRIPT = """
 import signal, sys, jax, jax.numpy as jnp, mosaic_gpu
 from jax.experimental import pallas as pl
