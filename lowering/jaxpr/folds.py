@@ -12,6 +12,7 @@ from mosaic_gpu.dialect._mlir import arith, ir
 from mosaic_gpu.dialect.ops_kernel import YieldOp
 from mosaic_gpu.dialect.ops_tile import ReduceOp, ScanOp
 from mosaic_gpu.dialect.types import element_of, shape_of, tile_type
+from mosaic_gpu.errors import UnsupportedError
 from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.arithmetic import binary
 from mosaic_gpu.lowering.jaxpr.casts import bitcast, fill
@@ -86,6 +87,11 @@ def _fill_body(op: Any, values: Sequence[ir.Value], combine: Combine) -> None:
     count = len(elements)
     with ir.InsertionPoint(block):
         YieldOp(list(combine(list(block.arguments[:count]), list(block.arguments[count:]))))
+    if any(len(inner.operation.regions) for inner in block.operations):
+        raise UnsupportedError(
+            "the function of a reduction has a loop or a branch, which is not supported there",
+            hint="use jnp.where in place of lax.cond, or write the reduction as a loop over the array",
+        )
 
 
 def carry(value: ir.Value, dtype: Any, bits: int) -> ir.Value:

@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+import mosaic_gpu
+from tests.support.calls import call
 from tests.support.values import FLOATS, INTEGERS, assert_same, dtype_of, edge_values, random_values
 
 Apply = Callable[..., Any]
@@ -221,3 +223,18 @@ def test_pooling_windows(elementwise: Apply, dtype: str, padding: str) -> None:
 
     for result, right in zip(elementwise(body, x), jax.jit(body)(x), strict=True):
         assert_same(result, right)
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [
+        lambda a, b: lax.fori_loop(0, 3, lambda i, c: c + b, a),
+        lambda a, b: lax.cond(a > b, lambda: jnp.sin(a), lambda: jnp.cos(b)),
+    ],
+)
+def test_a_loop_or_branch_in_the_function_of_a_reduction_is_refused_by_name(combine: Callable[..., Any]) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = lax.reduce(x_ref[...], np.float32(0), combine, (1,))
+
+    with pytest.raises(mosaic_gpu.UnsupportedError, match="a loop or a branch"):
+        mosaic_gpu.compile(call(kernel, (8,)), jax.ShapeDtypeStruct((8, 16), jnp.float32))
