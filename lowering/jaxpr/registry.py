@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
+from mosaic_gpu.rule_tables import Rule, Table, registers
+
+RULES: Table = {}
 
 
 def lowers(*primitives: str) -> Callable[[Rule], Rule]:
@@ -16,11 +16,4 @@ def lowers(*primitives: str) -> Callable[[Rule], Rule]:
     parameters; it gives one value, or a list of them where the primitive has several results or none.
     """
 
-    def register(rule: Rule) -> Rule:
-        for name in primitives:
-            if name in RULES:
-                raise ValueError(f"two rules for primitive {name}")
-            RULES[name] = rule
-        return rule
-
-    return register
+    return registers(RULES, primitives)

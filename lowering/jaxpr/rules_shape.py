@@ -19,9 +19,10 @@ from mosaic_gpu.lowering.jaxpr import emit
 from mosaic_gpu.lowering.jaxpr.casts import convert, fill, fill_like
 from mosaic_gpu.lowering.jaxpr.compat import is_extended_dtype, physical_shape_dtype
 from mosaic_gpu.lowering.jaxpr.context import RuleContext, aval_type
-from mosaic_gpu.lowering.jaxpr.registry import Rule, lowers
+from mosaic_gpu.lowering.jaxpr.registry import lowers
 from mosaic_gpu.lowering.jaxpr.scratch import constants, joined, spill
 from mosaic_gpu.lowering.jaxpr.tracing import lower_function
+from mosaic_gpu.rule_tables import Rule
 
 
 def moves(name: str) -> Callable[[Rule], Rule]:

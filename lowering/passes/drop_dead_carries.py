@@ -19,7 +19,7 @@ from mosaic_gpu.dialect._mlir import ir
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.effects import is_pure
 from mosaic_gpu.lowering.passes.rebuild import terminator
-from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels, walk
+from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels, reached, walk
 
 _BOUNDS = 3  # operands of an scf.for in front of what it carries
 _CARRIERS = frozenset({"scf.for", "scf.if", "scf.while"})
@@ -57,13 +57,7 @@ def _live(ops: list[Any]) -> set[Any]:
             stack.append(op.operands[0])
         elif op.name not in _CARRIERS and op.name not in _ENDS and op.name != "mgpu.load" and not is_pure(op):
             stack += op.operands
-    live: set[Any] = set()
-    while stack:
-        value = stack.pop()
-        if value not in live:
-            live.add(value)
-            stack += _sources(value)
-    return live
+    return reached(stack, _sources)
 
 
 def _sources(value: Any) -> list[Any]:

@@ -37,7 +37,7 @@ from mosaic_gpu.lowering.launch import MAX_GRID_X
 from mosaic_gpu.lowering.options import LoweringOptions
 from mosaic_gpu.lowering.passes.effects import is_defined_outside
 from mosaic_gpu.lowering.passes.rebuild import terminator
-from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels, walk
+from mosaic_gpu.lowering.passes.walk import blocks_of, body_of, kernels, reached, walk
 from mosaic_gpu.lowering.targets import parse_target
 from mosaic_gpu.lowering.views import constant_int
 
@@ -164,7 +164,8 @@ def _group_size(kernel: Any, row: list[Any], column: list[Any], blocks: int) -> 
     for op in walk(body_of(kernel)):
         if op.name != "mgpu.load" or ref_space(op.operands[0].type) != GMEM or not shape_of(op.operands[0].type):
             continue
-        by_row, by_column = _depends(op.operands[0], row), _depends(op.operands[0], column)
+        sources = reached([op.operands[0]], _inputs)  # by data, or by a loop's bounds
+        by_row, by_column = not sources.isdisjoint(row), not sources.isdisjoint(column)
         type_ = op.results[0].type
         num_bytes = math.prod(shape_of(type_)) * storage_bits(element_of(type_)) // 8
         row_bytes += num_bytes if by_row and not by_column else 0
@@ -172,19 +173,6 @@ def _group_size(kernel: Any, row: list[Any], column: list[Any], blocks: int) -> 
     if not row_bytes or not column_bytes:
         return 0
     return 1 << max(0, round(math.log2(blocks * column_bytes / row_bytes) / 2))
-
-
-def _depends(value: Any, sources: list[Any]) -> bool:
-    """Whether a value may depend on one of `sources`, by data or by a loop's bounds."""
-    seen, ahead = set(), [value]
-    while ahead:
-        current = ahead.pop()
-        if current in sources:
-            return True
-        if current not in seen:
-            seen.add(current)
-            ahead += _inputs(current)
-    return False
 
 
 def _inputs(value: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mosaic_gpu.dialect._mlir import ir
@@ -39,3 +39,15 @@ def walk(block: Any) -> Iterator[Any]:
         if len(op.regions):
             for inner in blocks_of(op):
                 yield from walk(inner)
+
+
+def reached(values: Iterable[Any], sources: Callable[[Any], list[Any]]) -> set[Any]:
+    """`values`, and all that they are made of: `sources` gives what one value is made of directly."""
+    found: set[Any] = set()
+    ahead = list(values)
+    while ahead:
+        value = ahead.pop()
+        if value not in found:
+            found.add(value)
+            ahead += sources(value)
+    return found

@@ -11,35 +11,25 @@ Three kinds of rules, which one name may have only one of:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-Rule = Callable[..., Any]
-EVALUATES: dict[str, Rule] = {}
-EXECUTES: dict[str, Rule] = {}
-EXPANDS: dict[str, Rule] = {}
+from mosaic_gpu.rule_tables import Rule, Table, registers
 
-
-def _register(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            if any(name in other for other in (EVALUATES, EXECUTES, EXPANDS)):
-                raise ValueError(f"two rules for primitive {name}")
-            table[name] = rule
-        return rule
-
-    return register
+EVALUATES: Table = {}
+EXECUTES: Table = {}
+EXPANDS: Table = {}
+_TABLES = (EVALUATES, EXECUTES, EXPANDS)
 
 
 def evaluates(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule of values for the primitives of these names."""
-    return _register(EVALUATES, names)
+    return registers(EVALUATES, names, _TABLES)
 
 
 def executes(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule with side effects for the primitives of these names."""
-    return _register(EXECUTES, names)
+    return registers(EXECUTES, names, _TABLES)
 
 
 def expands(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule that gives a function to trace in a primitive's place."""
-    return _register(EXPANDS, names)
+    return registers(EXPANDS, names, _TABLES)

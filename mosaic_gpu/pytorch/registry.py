@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mosaic_gpu.errors import SourceLine
+from mosaic_gpu.rule_tables import Rule, Table, registers
 
-Rule = Callable[..., Any]
-EVALUATES: dict[str, Rule] = {}
-EXECUTES: dict[str, Rule] = {}
-MAKES: dict[str, Rule] = {}
+EVALUATES: Table = {}
+EXECUTES: Table = {}
+MAKES: Table = {}
+_TABLES = (EVALUATES, EXECUTES, MAKES)
 PREPARES: dict[str, Callable[[Equation], None]] = {}
 
 
@@ -53,30 +54,19 @@ class Equation:
     cache: dict[Any, Any] = field(default_factory=dict)
 
 
-def _register(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            if any(name in other for other in (EVALUATES, EXECUTES, MAKES)):
-                raise ValueError(f"two rules for primitive {name}")
-            table[name] = rule
-        return rule
-
-    return register
-
-
 def evaluates(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule of values for the primitives of these names."""
-    return _register(EVALUATES, names)
+    return registers(EVALUATES, names, _TABLES)
 
 
 def executes(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule that is told the device."""
-    return _register(EXECUTES, names)
+    return registers(EXECUTES, names, _TABLES)
 
 
 def makes(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule of no operands."""
-    return _register(MAKES, names)
+    return registers(MAKES, names, _TABLES)
 
 
 def prepares(*names: str) -> Callable[[Callable[[Equation], None]], Callable[[Equation], None]]:

@@ -23,6 +23,7 @@ from mosaic_gpu.runtime.run import run as run_program
 from mosaic_gpu.runtime.simulated import SimulatedRuntime
 from tests.support.backends import POISON, Run
 from tests.support.calls import call, random
+from tests.support.kernels import accumulate_product
 
 
 def plus_place(x_ref: Any, o_ref: Any) -> None:
@@ -402,20 +403,9 @@ def test_masked_stores_leave_out_what_is_beyond_the_end(n: int) -> None:
 def product(n: Any, x: Any, y: Any, **choices: Any) -> Any:
     """The first n row-blocks (64) of `x` times `y`."""
 
-    def body(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
-        @pl.when(pl.program_id(2) == 0)
-        def _() -> None:
-            acc_ref[...] = jnp.zeros_like(acc_ref)
-
-        acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
-
-        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-        def _() -> None:
-            o_ref[...] = acc_ref[...].astype(o_ref.dtype)
-
     (m, k), width = x.shape, y.shape[1]
     return pl.pallas_call(
-        body,
+        accumulate_product,
         jax.ShapeDtypeStruct((m, width), x.dtype),
         grid=(n, width // 64, k // 32),
         in_specs=[pl.BlockSpec((64, 32), lambda i, j, s: (i, s)), pl.BlockSpec((32, 64), lambda i, j, s: (s, j))],

@@ -16,6 +16,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import mosaic_gpu
 from tests.support.backends import run_on_simulator
+from tests.support.kernels import accumulate_product
 
 CHOICES = st.sampled_from(
     [
@@ -41,20 +42,9 @@ def ir_of(call: Callable[..., Any], *arrays: Any) -> str:
 def matmul(m: int, n: int, k: int, block: tuple[int, int, int], dtype: Any, **choices: Any) -> Callable[..., Any]:
     """The matmul of Pallas' documentation, with K as the last dimension of the grid."""
 
-    def kernel(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
-        @pl.when(pl.program_id(2) == 0)
-        def _() -> None:
-            acc_ref[...] = jnp.zeros_like(acc_ref)
-
-        acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
-
-        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-        def _() -> None:
-            o_ref[...] = acc_ref[...].astype(o_ref.dtype)
-
     bm, bn, bk = block
     call = pl.pallas_call(
-        kernel,
+        accumulate_product,
         grid=(pl.cdiv(m, bm), pl.cdiv(n, bn), pl.cdiv(k, bk)),
         in_specs=[
             pl.BlockSpec((bm, bk), lambda i, j, step: (i, step)),

@@ -15,6 +15,7 @@ from jax.experimental import pallas as pl
 import mosaic_gpu
 from mosaic_gpu import KernelError, SimulationError, UnsupportedError
 from tests.support.backends import Run, run_on_simulator
+from tests.support.gpu_kernels import matmul
 
 DRAW = np.random.default_rng(3)
 X = DRAW.normal(size=(30, 100)).astype(np.float32)
@@ -45,22 +46,6 @@ def rows_plus_one(n: Any, x: Any, y: Any) -> Any:
     params = mosaic_gpu.CompilerParams(programmatic_launch=True)
     options = {"grid": (n,), "in_specs": [block, block], "out_specs": block, "input_output_aliases": {1: 0}}
     return pl.pallas_call(kernel, jax.ShapeDtypeStruct(x.shape, x.dtype), compiler_params=params, **options)(x, y)
-
-
-def matmul(a: Any, b: Any, **choices: Any) -> Any:
-    def kernel(a_ref: Any, b_ref: Any, o_ref: Any) -> None:
-        @pl.when(pl.program_id(2) == 0)
-        def _() -> None:
-            o_ref[...] = jnp.zeros_like(o_ref)
-
-        o_ref[...] += jnp.dot(a_ref[...], b_ref[...], preferred_element_type=jnp.float32)
-
-    out = jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), jnp.float32)
-    params = mosaic_gpu.CompilerParams(**choices)
-    specs = [pl.BlockSpec((64, 64), lambda i, j, k: (i, k)), pl.BlockSpec((64, 64), lambda i, j, k: (k, j))]
-    out_specs = pl.BlockSpec((64, 64), lambda i, j, k: (i, j))
-    options = {"grid": (2, 1, 3), "in_specs": specs, "out_specs": out_specs}
-    return pl.pallas_call(kernel, out, compiler_params=params, **options)(a, b)
 
 
 def printing(x: Any, **choices: Any) -> Any:

@@ -14,26 +14,13 @@ from jax.experimental.pallas import tpu as pltpu
 import mosaic_gpu
 from tests.support.backends import Run
 from tests.support.calls import call, random
-
-
-def accumulate(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
-    """A block of a matrix product, summed along the last grid dimension."""
-
-    @pl.when(pl.program_id(2) == 0)
-    def _() -> None:
-        acc_ref[...] = jnp.zeros_like(acc_ref)
-
-    acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
-
-    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-    def _() -> None:
-        o_ref[...] = acc_ref[...].astype(o_ref.dtype)
+from tests.support.kernels import accumulate_product
 
 
 def test_a_matmul_with_its_sum_in_vmem(run: Run) -> None:
     x, y = random(48, 64), random(64, 96)
     matmul = call(
-        accumulate,
+        accumulate_product,
         (48, 96),
         grid=(3, 3, 2),
         in_specs=[

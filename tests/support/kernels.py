@@ -56,3 +56,17 @@ def blocked(
         out_specs=out_specs,
         compiler_params=mosaic_gpu.CompilerParams(**params),
     )
+
+
+def accumulate_product(x_ref: Any, y_ref: Any, o_ref: Any, acc_ref: Any) -> None:
+    """A block of a matrix product, summed in scratch memory along the grid's third dimension."""
+
+    @pl.when(pl.program_id(2) == 0)
+    def _() -> None:
+        acc_ref[...] = jnp.zeros_like(acc_ref)
+
+    acc_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _() -> None:
+        o_ref[...] = acc_ref[...].astype(o_ref.dtype)
